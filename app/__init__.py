@@ -1,0 +1,1 @@
+"""The front end: REST, websocket, OpenAI surfaces, settings and the command line."""

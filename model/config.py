@@ -1,0 +1,82 @@
+"""How the engine is set up, and how one generation is sampled. Plain frozen values."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+
+class Device(StrEnum):
+    """Where weights and blocks live; `auto` takes CUDA when there is one."""
+
+    AUTO = "auto"
+    CUDA = "cuda"
+    CPU = "cpu"
+
+
+class Mode(StrEnum):
+    """The two contracts of exactness.
+
+    `exact`: float32 and the reference attention; the same ids and seed give the same tokens
+    whatever was cached, batched, preempted or restored. `fast`: bfloat16 where the device
+    computes in it, and batched attention.
+    """
+
+    EXACT = "exact"
+    FAST = "fast"
+
+
+class AttentionName(StrEnum):
+    """Which attention backend runs; `auto` lets the mode decide."""
+
+    AUTO = "auto"
+    REFERENCE = "reference"
+    BATCHED = "batched"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineConfig:
+    """Everything the engine's process needs to start.
+
+    `model` is a local folder, a `.gguf` file, a Hugging Face id, or `"default"` for the embedded
+    model. `num_blocks` wins over `cache_bytes`; with neither, a share of free memory is taken.
+    `max_context_tokens` can only lower what the model allows. `num_threads` 0 keeps torch's own.
+    """
+
+    model: str = "default"
+    models_dir: Path = Path("data/models")
+    device: Device = Device.AUTO
+    mode: Mode = Mode.FAST
+    attention: AttentionName = AttentionName.AUTO
+    block_size: int = 16
+    num_blocks: int | None = None
+    cache_bytes: int | None = None
+    token_budget: int = 512
+    max_running: int = 64
+    max_waiting: int = 1024
+    max_context_tokens: int | None = None
+    num_threads: int = 0
+    check_books: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SamplingParams:
+    """How the next token is drawn. `temperature` 0 is greedy; `top_k` 0 and `top_p` 1 are off.
+
+    `seed` None means the engine draws one. A draw depends on (seed, position) alone, so nothing
+    else in the batch can change it. `logit_bias` maps a token id to what is added to its logit.
+    `max_output_tokens` None fills the context.
+    """
+
+    max_output_tokens: int | None = None
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = 0
+    min_p: float = 0.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    repetition_penalty: float = 1.0
+    seed: int | None = None
+    stop: tuple[str, ...] = ()
+    stop_token_ids: tuple[int, ...] = ()
+    ignore_eos: bool = False
+    logit_bias: tuple[tuple[int, float], ...] = ()

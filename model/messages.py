@@ -1,0 +1,202 @@
+"""What crosses the process boundary: frozen dataclasses of plain values, nothing else.
+
+A generation is answered by one `GenerationStarted`, any number of `GenerationDelta` and one
+`GenerationFinished`; when it can't go on, by a `ModelError` raised out of the stream.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from model.config import SamplingParams
+
+
+class TierName(StrEnum):
+    """Where a block's bytes are."""
+
+    DEVICE = "device"
+    CPU = "cpu"
+    DISK = "disk"
+
+
+class MissReason(StrEnum):
+    """Why less was reused than could have been."""
+
+    NEW = "new"
+    EVICTED = "evicted"
+    DIVERGED = "diverged"
+    FINGERPRINT_CHANGED = "fingerprint_changed"
+    SALT = "salt"
+    LOAD_FAILED = "load_failed"
+    RECOMPUTE_CHEAPER = "recompute_cheaper"
+
+
+class FinishReason(StrEnum):
+    """How a generation ended. `stop` is an end token, a stop id or a stop string."""
+
+    STOP = "stop"
+    LENGTH = "length"
+    CANCELLED = "cancelled"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GenerationRequest:
+    """One generation: the whole prompt as ids, and what is known of its past.
+
+    `request_id` is unique (a turn's `resp_…` id). With a `conversation_id` the block table is
+    parked under `request_id` at the end, for the next turn's `parent_turn_id` to take up; without
+    one nothing is parked, and full blocks remain in the prefix index as long as they last.
+    `num_known_tokens` counts the leading prompt tokens that the parent's turn had (0: new), and
+    `parent_fingerprint` is what it was computed with: both serve only to name a miss's reason.
+    `diverged_at` is the first position where the prompt had to leave the stored history.
+    `owner` salts the block hashes and is what scheduling is fair between.
+    """
+
+    request_id: str
+    token_ids: tuple[int, ...]
+    params: SamplingParams
+    owner: str = ""
+    conversation_id: str | None = None
+    parent_turn_id: str | None = None
+    num_known_tokens: int = 0
+    parent_fingerprint: str | None = None
+    diverged_at: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimReport:
+    """Where each prompt token came from, in tokens; they add up to the prompt's length."""
+
+    num_prompt_tokens: int
+    from_device: int = 0
+    from_cpu: int = 0
+    from_disk: int = 0
+    computed: int = 0
+    reason: MissReason | None = None
+    diverged_at: int | None = None
+
+    @property
+    def num_reused(self) -> int:
+        """Prompt tokens that were not computed again."""
+        return self.from_device + self.from_cpu + self.from_disk
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GenerationStarted:
+    """The generation has its blocks; comes once, before the first token."""
+
+    claim: ClaimReport
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GenerationDelta:
+    """New text (whole characters only, may be empty) and the ids sampled since the last delta."""
+
+    token_ids: tuple[int, ...]
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GenerationFinished:
+    """The end. `token_ids` and `text` are the whole reply as committed, not what deltas add up to:
+
+    at a stop string the ids of the cut token are replaced by the ids of what remains of it.
+    `num_rows_computed` counts the rows that entered the model for this generation: prompt tokens
+    that were not reused, every fed reply token, and whatever a preemption made necessary again.
+    Times are seconds from the request's arrival in the engine; `first_token_s` is None when there
+    was no token.
+    """
+
+    reason: FinishReason
+    token_ids: tuple[int, ...]
+    text: str
+    num_rows_computed: int
+    num_preemptions: int = 0
+    queue_s: float = 0.0
+    first_token_s: float | None = None
+    total_s: float = 0.0
+
+
+GenerationEvent = GenerationStarted | GenerationDelta | GenerationFinished
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineInfo:
+    """What was loaded; sizes in bytes. `tokenizer_path` is a folder transformers can read."""
+
+    model_id: str
+    tokenizer_path: str
+    fingerprint: str
+    device: str
+    dtype: str
+    mode: str
+    attention: str
+    weights_bytes: int
+    cache_bytes: int
+    num_blocks: int
+    block_size: int
+    block_bytes: int
+    max_context_tokens: int
+    vocab_size: int
+    eos_token_ids: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlockView:
+    """One block of a table: how many of its slots are computed, where it is, who shares it."""
+
+    block_id: int
+    num_tokens: int
+    tier: TierName
+    num_holders: int
+    block_hash: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableView:
+    """A conversation's block table, as parked under a turn or in use by it."""
+
+    turn_id: str
+    is_running: bool
+    num_tokens: int
+    num_computed_tokens: int
+    idle_s: float
+    num_bytes: int
+    blocks: tuple[BlockView, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Histogram:
+    """Cumulative counts by upper bound (seconds), Prometheus-style; the last bound is infinity."""
+
+    bounds: tuple[float, ...]
+    counts: tuple[int, ...]
+    total: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineStats:
+    """A snapshot of the engine. Blocks: held by running tables, held by parked ones only, free
+    with contents still known (`cached`), free and empty. Counters never go down while the
+    engine's process lives; `num_restarts` counts over the server's life."""
+
+    num_blocks: int
+    blocks_running: int
+    blocks_parked: int
+    blocks_cached: int
+    blocks_empty: int
+    num_running: int
+    num_waiting: int
+    num_parked_tables: int
+    rows_computed_total: int
+    tokens_generated_total: int
+    tokens_by_source: tuple[tuple[str, int], ...]
+    misses_by_reason: tuple[tuple[str, int], ...]
+    finished_by_reason: tuple[tuple[str, int], ...]
+    preemptions_total: int
+    evicted_blocks_total: int
+    books_failures_total: int
+    steps_total: int
+    first_token_s: Histogram
+    inter_token_s: Histogram
+    queue_s: Histogram
+    num_restarts: int = 0

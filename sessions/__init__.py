@@ -1,0 +1,1 @@
+"""The durable truth: sessions, turns, the token log and their branches."""
