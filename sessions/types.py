@@ -1,0 +1,267 @@
+"""Sessions, turns and what happens in them, as frozen values. No I/O.
+
+A session is a tree of turns. A turn (wire: a response, `resp_…`) has the items that led to it and
+the items it made, and hangs below its parent turn. `head_turn_id` picks the branch that a plain
+new turn continues.
+"""
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, NewType
+
+from model.config import SamplingParams
+from model.messages import ClaimReport
+
+OwnerId = NewType("OwnerId", str)
+SessionId = NewType("SessionId", str)  # conv_…
+TurnId = NewType("TurnId", str)  # resp_…
+ItemId = NewType("ItemId", str)  # msg_…, fc_…, rs_…
+
+ANONYMOUS = OwnerId("anonymous")
+"""The owner of everything while no API keys exist."""
+
+
+class TurnStatus(StrEnum):
+    """`pending → running → completed | incomplete | cancelled | failed`; `interrupted` when its runner died."""
+
+    PENDING = "pending"
+    RUNNING = "running"
+    COMPLETED = "completed"
+    INCOMPLETE = "incomplete"
+    CANCELLED = "cancelled"
+    FAILED = "failed"
+    INTERRUPTED = "interrupted"
+
+    @property
+    def is_active(self) -> bool:
+        """Whether the turn may still change by itself."""
+        return self in (TurnStatus.PENDING, TurnStatus.RUNNING)
+
+
+class ItemKind(StrEnum):
+    """What a node of the tree is. Only messages are made in this version."""
+
+    MESSAGE = "message"
+    FUNCTION_CALL = "function_call"
+    FUNCTION_CALL_OUTPUT = "function_call_output"
+    REASONING = "reasoning"
+    COMPACTION = "compaction"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InputMessage:
+    """One message a caller sends. `role`: user, system, developer or assistant; text only."""
+
+    role: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Item:
+    """A stored node: one message of the conversation."""
+
+    id: ItemId
+    session_id: SessionId
+    turn_id: TurnId
+    kind: ItemKind
+    role: str
+    text: str
+    status: str  # completed | incomplete | in_progress
+    created_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Usage:
+    """Tokens of one turn. `cached` and `cache_write` are parts of `input`; reuse by tier in `claim`.
+
+    `num_rows_computed` is what the model really computed for the turn.
+    """
+
+    input_tokens: int
+    cached_tokens: int
+    cache_write_tokens: int
+    output_tokens: int
+    num_rows_computed: int
+    claim: ClaimReport
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timing:
+    """Seconds from submission. `first_token_s` None: there was no token."""
+
+    queue_s: float
+    first_token_s: float | None
+    total_s: float
+    tokens_per_s: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnError:
+    """Why a turn failed: a stable code of `model.errors` or `sessions.errors`, and a sentence."""
+
+    code: str
+    message: str
+    retryable: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Session:
+    """One conversation. `model` and `fingerprint` are what its token log was written with."""
+
+    id: SessionId
+    owner: OwnerId
+    title: str | None
+    instructions: str | None
+    model: str
+    fingerprint: str
+    metadata: dict[str, str] = field(default_factory=dict)
+    head_turn_id: TurnId | None = None
+    forked_from: TurnId | None = None
+    revision: int = 1
+    created_at: datetime
+    updated_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turn:
+    """One exchange: what was put in, and the reply so far or as it ended.
+
+    `incomplete_reason` is `max_output_tokens` when the reply was cut. `client_turn_id` makes
+    submission idempotent.
+    """
+
+    id: TurnId
+    session_id: SessionId
+    parent_id: TurnId | None
+    client_turn_id: str | None
+    status: TurnStatus
+    params: SamplingParams
+    model: str
+    input_items: tuple[Item, ...]
+    reply_item_id: ItemId
+    reply_text: str
+    delta_lengths: tuple[int, ...]  # characters a delta, so that a replay has the same numbers
+    incomplete_reason: str | None = None
+    error: TurnError | None = None
+    usage: Usage | None = None
+    timing: Timing | None = None
+    metadata: dict[str, str] = field(default_factory=dict)
+    created_at: datetime
+    finished_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnRequest:
+    """What a caller asks for. `parent` None continues the session's head; `parent_given` tells an
+    explicit None (a new root) from a missing one."""
+
+    input: tuple[InputMessage, ...]
+    params: SamplingParams
+    client_turn_id: str | None = None
+    parent: TurnId | None = None
+    parent_given: bool = False
+    metadata: dict[str, str] = field(default_factory=dict)
+
+
+# What a turn's feed holds, one for each wire event, so that a position in the feed is the event's
+# sequence number. `app/protocol.py` gives them their names on the wire.
+
+
+@dataclass(frozen=True, slots=True)
+class TurnCreated:
+    """`response.created`; the turn has no output yet."""
+
+    turn: Turn
+
+
+@dataclass(frozen=True, slots=True)
+class TurnInProgress:
+    """`response.in_progress`."""
+
+    turn: Turn
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyItemAdded:
+    """`response.output_item.added`."""
+
+    item_id: ItemId
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyPartAdded:
+    """`response.content_part.added`."""
+
+    item_id: ItemId
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyDelta:
+    """`response.output_text.delta`; never empty."""
+
+    item_id: ItemId
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyTextDone:
+    """`response.output_text.done`."""
+
+    item_id: ItemId
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyPartDone:
+    """`response.content_part.done`."""
+
+    item_id: ItemId
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyItemDone:
+    """`response.output_item.done`; `status` completed or incomplete."""
+
+    item_id: ItemId
+    text: str
+    status: str
+
+
+@dataclass(frozen=True, slots=True)
+class TurnMetrics:
+    """`splice:metrics`, before the terminal event when there is usage."""
+
+    turn_id: TurnId
+    usage: Usage
+    timing: Timing
+
+
+@dataclass(frozen=True, slots=True)
+class TurnEnded:
+    """The terminal event: `response.completed`, `.incomplete` or `.failed` by the turn's status."""
+
+    turn: Turn
+
+
+TurnEvent = (
+    TurnCreated
+    | TurnInProgress
+    | ReplyItemAdded
+    | ReplyPartAdded
+    | ReplyDelta
+    | ReplyTextDone
+    | ReplyPartDone
+    | ReplyItemDone
+    | TurnMetrics
+    | TurnEnded
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Page:
+    """One page of a list, newest first unless asked otherwise."""
+
+    data: tuple[Any, ...]
+    has_more: bool
