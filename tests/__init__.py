@@ -1,0 +1,1 @@
+"""Tests; the tree below unit/ mirrors the source."""
