@@ -155,8 +155,7 @@ async def test_a_lost_stream_is_resumed_behind_its_cursor_and_the_turn_never_sto
             seen += (await stream.content.readany()).decode()
         stream.close()
         cursor = _events(seen)[-1]["sequence_number"]
-        while front.manager.feeds[turn.id].num_readers:
-            await asyncio.sleep(0.01)
+        await asyncio.wait_for(front.manager.feeds[turn.id].unread.wait(), 5)
         assert front.manager.turns_by_id[turn.id].status is TurnStatus.RUNNING
 
         front.manager.say(turn.id, "two")

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from model.errors import EngineUnavailableError
 from sessions.types import SessionId
-from tests.support.front_end import make_config, serving
+from tests.support.front_end import serving
 
 
 @pytest.mark.parametrize(
@@ -208,7 +208,17 @@ JSON = st.recursive(
     max_leaves=8,
 )
 FIELDS = st.sampled_from(
-    ["messages", "model", "stop", "n", "tools", "stream_options", "max_tokens", "seed", "logit_bias"]
+    [
+        "messages",
+        "model",
+        "stop",
+        "n",
+        "tools",
+        "stream_options",
+        "max_tokens",
+        "seed",
+        "logit_bias",
+    ]
 )
 
 
@@ -231,8 +241,3 @@ async def test_no_body_can_make_the_server_fail():
                 except (UnicodeEncodeError, OverflowError):
                     continue  # not every text can be sent
                 assert status in (201, 400, 404), (path, body, answer)
-
-
-def test_the_configuration_is_frozen():
-    with pytest.raises(AttributeError):
-        make_config().outbox_size = 3

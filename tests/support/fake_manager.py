@@ -78,6 +78,7 @@ class Feed:
     def __init__(self) -> None:
         self.events: list[TurnEvent] = []
         self.num_readers = 0
+        self.unread = asyncio.Event()  # the last reader has left
         self._changed = asyncio.Event()
 
     def append(self, event: TurnEvent) -> None:
@@ -87,6 +88,7 @@ class Feed:
 
     async def read(self, after: int) -> AsyncIterator[tuple[int, TurnEvent]]:
         self.num_readers += 1
+        self.unread.clear()
         try:
             cursor = after + 1
             while True:
@@ -99,6 +101,8 @@ class Feed:
                 await changed.wait()
         finally:
             self.num_readers -= 1
+            if not self.num_readers:
+                self.unread.set()
 
 
 class FakeManager:

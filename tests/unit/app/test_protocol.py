@@ -123,7 +123,12 @@ def test_what_is_wrong_with_a_frame_is_named(frame, param):
 
 @pytest.mark.parametrize(
     ("value", "event_id"),
-    [({"event_id": "e1"}, "e1"), ({"event_id": 5}, None), ({"event_id": "x" * 999}, None), (5, None)],
+    [
+        ({"event_id": "e1"}, "e1"),
+        ({"event_id": 5}, None),
+        ({"event_id": "x" * 999}, None),
+        (5, None),
+    ],
 )
 def test_the_senders_id_is_found_in_a_frame_that_is_otherwise_wrong(value, event_id):
     assert event_id_of(value) == event_id

@@ -111,9 +111,7 @@ async def test_the_events_come_in_the_order_of_the_responses_stream(manager):
         (TurnStatus.FAILED, "response.failed"),
     ],
 )
-async def test_a_turn_that_is_not_completed_ends_with_the_event_clients_know(
-    manager, status, kind
-):
+async def test_a_turn_that_is_not_completed_ends_with_the_event_clients_know(manager, status, kind):
     turn = await _turn(manager, status)
 
     assert event_object(9, manager.feeds[turn.id].events[-1])["type"] == kind
