@@ -102,12 +102,16 @@ async def test_an_error_in_the_middle_ends_the_stream_as_the_client_expects():
         script = make_script("Os", "lo")
         front.completions.script = [*script[:2], EngineDiedError("the engine died")]
         stream = await client.chat.completions.create(model="default", messages=HI, stream=True)
-        text = []
+        text: list[str] = []
         with pytest.raises(openai.APIError, match="the engine died"):
-            async for chunk in stream:
-                text.append(chunk.choices[0].delta.content)
+            await _read(stream, text)
 
     assert text == ["", "Os"]
+
+
+async def _read(stream, text):
+    async for chunk in stream:
+        text.append(chunk.choices[0].delta.content)
 
 
 @pytest.mark.parametrize("is_streamed", [False, True])

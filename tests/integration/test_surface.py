@@ -1,5 +1,7 @@
 """What every answer has in common: ids, errors, limits, guards, probes."""
 
+import logging
+
 import pytest
 from aiohttp import WSServerHandshakeError
 from hypothesis import HealthCheck, given, settings
@@ -14,11 +16,31 @@ from tests.support.front_end import serving
     ("sent", "is_kept"), [("trace-1.a_b", True), ("with space", False), ("x" * 200, False)]
 )
 async def test_a_sane_request_id_is_kept_and_any_other_replaced(sent, is_kept):
-    async with serving() as front:
-        async with front.client.get("/healthz", headers={"x-request-id": sent}) as answer:
-            request_id = answer.headers["x-request-id"]
+    asking = {"x-request-id": sent}
+    async with serving() as front, front.client.get("/healthz", headers=asking) as answer:
+        request_id = answer.headers["x-request-id"]
     assert (request_id == sent) is is_kept
     assert request_id
+
+
+async def test_no_log_above_debug_has_a_users_words(caplog):
+    caplog.set_level(logging.INFO)
+    async with serving() as front:
+        front.manager.auto_reply = "secret"
+        session = await front.session()
+        turns = f"/v1/sessions/{session.id}/turns"
+        await front.call("POST", turns, json={"input": "secret", "metadata": {"secret": "secret"}})
+        front.manager.raises = ZeroDivisionError("on purpose")
+        await front.call("POST", turns, json={"input": "secret"})
+        await front.call("POST", turns, json={"input": 5, "secret": "secret"})
+        await front.call("POST", turns, data=b'{"secret')
+        await front.call("GET", "/v1/sessions?after=secret&limit=secret")
+        await front.call("GET", "/secret")
+
+    records = [record for record in caplog.records if record.name.startswith("app")]
+    assert len(records) >= 6
+    assert not [r for r in records if "secret" in r.getMessage()]
+    assert all(record.request_id for record in records)
 
 
 async def test_every_answer_has_the_security_headers():

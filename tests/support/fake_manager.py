@@ -174,10 +174,11 @@ class FakeManager:
         if self.is_draining:
             raise DrainingError("the server is stopping")
         for turn in self.turns_by_id.values():
-            if turn.session_id == session_id and turn.client_turn_id is not None:
-                if turn.client_turn_id == request.client_turn_id:
-                    return turn
-            if turn.session_id == session_id and turn.status.is_active:
+            if turn.session_id != session_id:
+                continue
+            if turn.client_turn_id is not None and turn.client_turn_id == request.client_turn_id:
+                return turn
+            if turn.status.is_active:
                 raise SessionBusyError("the session has an active turn")
         self.requests.append(request)
         turn = self._make_turn(session, request)
