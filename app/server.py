@@ -59,5 +59,5 @@ def build_server(config: AppConfig, collaborators: Collaborators) -> web.Applica
 
 
 async def say_goodbye(app: web.Application) -> None:
-    """Close every websocket with 1001, after what is queued for it."""
-    await app[CONNECTIONS].close_all()
+    """Close every websocket with 1001, after what is queued for it. aiohttp waits for them."""
+    app[CONNECTIONS].close_all()
