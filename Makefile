@@ -1,0 +1,113 @@
+# Two commands: `make serve` and `make test`. Everything they need is made on the first call and
+# kept until its sources change; the stamps are below .venv, so deleting that starts afresh.
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DELETE_ON_ERROR:
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-builtin-rules --no-print-directory
+
+PYTHON ?= $(firstword $(shell for v in 3.11 3.12 3.13; do command -v python$$v; done; command -v python3))
+VENV := .venv
+BIN := $(VENV)/bin
+STAMPS := $(VENV)/stamps
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+PAGE_SOURCES := $(shell find web -type f -not -path '*/node_modules/*' -not -path '*/dist/*' 2>/dev/null)
+
+say = @printf '\n\033[1m==> %s\033[0m\n' "$(1)"
+
+.PHONY: help
+help: ## Show this list
+	@grep -hE '^[a-z-]+:.*?## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+# ---------------------------------------------------------------------------- set-up
+
+.PHONY: install
+install: $(STAMPS)/packages ## Make .venv with every pinned package
+
+$(STAMPS)/venv:
+	$(call say,Making $(VENV) with $(PYTHON))
+	@test -n "$(PYTHON)" || { echo "No Python found: install Python 3.11 or newer." >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo "$(PYTHON) is older than 3.11: name a newer one, as in make PYTHON=python3.12." >&2; exit 1; }
+	@$(PYTHON) -m venv $(VENV) \
+	  || { echo "venv failed: on Debian and Ubuntu install python3-venv." >&2; exit 1; }
+	@mkdir -p $(STAMPS) && touch $@
+
+# torch comes first and alone: it is the large one, and pip's own settings (an extra index, a
+# folder of wheels) choose its build for the CPU or a CUDA version.
+$(STAMPS)/torch: constraints.txt | $(STAMPS)/venv
+	$(call say,Installing torch (the largest download: 200 MB for the CPU, gigabytes for CUDA))
+	@$(PIP) install -c constraints.txt torch
+	@touch $@
+
+$(STAMPS)/packages: pyproject.toml constraints.txt $(STAMPS)/torch
+	$(call say,Installing the pinned packages)
+	@$(PIP) install -q -c constraints.txt hatchling editables
+	@$(PIP) install -c constraints.txt --no-build-isolation -e '.[dev]'
+	@touch $@
+
+$(STAMPS)/node-modules: web/package.json web/package-lock.json scripts/npm | $(STAMPS)/packages
+	$(call say,Installing the page's build tools)
+	@cd web && ../scripts/npm ci --no-audit --no-fund
+	@touch $@
+
+.PHONY: page
+page: $(STAMPS)/page ## Build the web page into app/page
+
+$(STAMPS)/page: $(STAMPS)/node-modules $(PAGE_SOURCES)
+	$(call say,Building the page)
+	@cd web && ../scripts/npm run build
+	@test -f app/page/index.html
+	@touch $@
+
+# ---------------------------------------------------------------------------- run
+
+.PHONY: serve
+serve: $(STAMPS)/packages $(STAMPS)/page ## Serve on http://127.0.0.1:8000 (ARGS="--port 9000 …")
+	@exec $(BIN)/splice serve $(ARGS)
+
+# ---------------------------------------------------------------------------- check
+
+.PHONY: test
+test: check-python check-page unit ## Format, lint, types, contracts, house rules, all ordinary tests
+
+.PHONY: test-full
+test-full: test ## Also the tests that take longer
+	$(call say,The longer tests)
+	@$(BIN)/python -m pytest -m full
+
+.PHONY: check-python
+check-python: $(STAMPS)/packages
+	$(call say,Format)
+	@$(BIN)/ruff format --check .
+	$(call say,Lint)
+	@$(BIN)/ruff check .
+	$(call say,Types)
+	@$(BIN)/mypy
+	$(call say,Import contracts)
+	@$(BIN)/lint-imports --no-cache
+
+.PHONY: check-page
+check-page: $(STAMPS)/page
+	$(call say,Page)
+	@cd web && ../scripts/npm run check && ../scripts/npm run lint && ../scripts/npm run test
+
+.PHONY: unit
+unit: $(STAMPS)/packages $(STAMPS)/page
+	$(call say,House rules and unit and property and integration tests)
+	@$(BIN)/python -m pytest
+
+.PHONY: format
+format: $(STAMPS)/packages ## Format and fix what can be fixed by itself
+	@$(BIN)/ruff check --fix-only -q . && $(BIN)/ruff format .
+
+.PHONY: docs
+docs: $(STAMPS)/packages ## Write the generated tables again
+	@$(BIN)/python -m app.settings_docs
+
+.PHONY: clean
+clean: ## Remove everything made here, except data/
+	rm -rf $(VENV) app/page web/node_modules web/dist .mypy_cache .ruff_cache .pytest_cache \
+	  .hypothesis .import_linter_cache build dist
+	find . -name __pycache__ -type d -not -path './$(VENV)/*' -prune -exec rm -rf {} +

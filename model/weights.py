@@ -1,0 +1,164 @@
+"""From a model on disk to a module ready to run, and the fingerprint of exactly that.
+
+`prepare` gives a folder transformers can read; `load_model` refuses by name what the paged cache
+can't serve, and everything that would be filled with random numbers because it is missing.
+"""
+
+import hashlib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from safetensors import SafetensorError
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    GenerationConfig,
+    PreTrainedConfig,
+    PreTrainedModel,
+)
+
+from model.digests import file_sha256
+from model.errors import ModelLoadError
+from model.gguf import prepare_gguf, quiet
+from model.provision import ModelSource, OnProgress, SourceKind
+from model.support import refuse_unsupported
+
+_TOKENIZER_FILES = (
+    "tokenizer.json",
+    "tokenizer.model",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.json",
+    "merges.txt",
+    "chat_template.jinja",
+    "chat_template.json",
+)
+# What changes without the model changing.
+_CONFIG_NOISE = {"_name_or_path", "transformers_version", "torch_dtype", "dtype"}
+_UNREADABLE = (OSError, ValueError, KeyError, ImportError, RuntimeError, SafetensorError)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreparedModel:
+    """A folder with config, safetensors, tokenizer and generation settings; `source` made it."""
+
+    folder: Path
+    source: ModelSource
+
+
+def prepare(
+    source: ModelSource, dtype: torch.dtype, models_dir: Path, on_progress: OnProgress
+) -> PreparedModel:
+    """Make the source loadable. A folder is used as it is; a GGUF is unpacked once, and kept."""
+    folder = source.path
+    if source.kind is SourceKind.GGUF:
+        folder = prepare_gguf(source, dtype, models_dir, on_progress)
+    return PreparedModel(folder=folder, source=source)
+
+
+def load_config(folder: Path) -> PreTrainedConfig:
+    """The model's configuration; raises ModelLoadError when such a model can't be served here."""
+    try:
+        config = AutoConfig.from_pretrained(folder, local_files_only=True)
+    except _UNREADABLE as exc:
+        raise ModelLoadError(
+            f"transformers {transformers.__version__} can't read {folder / 'config.json'}: {exc}"
+        ) from exc
+    refuse_unsupported(config)
+    return config
+
+
+def load_model(
+    folder: Path, dtype: torch.dtype, device: torch.device, attn_implementation: str
+) -> PreTrainedModel:
+    """The model on its device, in eval mode, without gradients. Raises ModelLoadError.
+
+    `attn_implementation` names an attention that is registered with transformers already.
+    """
+    config = load_config(folder)
+    placed: dict[str, Any] = {} if device.type == "cpu" else {"device_map": {"": device}}
+    try:
+        with quiet():
+            model, report = AutoModelForCausalLM.from_pretrained(
+                folder,
+                config=config,
+                dtype=dtype,
+                attn_implementation=attn_implementation,
+                local_files_only=True,
+                use_safetensors=True,
+                output_loading_info=True,
+                **placed,
+            )
+    except _UNREADABLE as exc:
+        raise ModelLoadError(f"the weights in {folder} can't be loaded: {exc}") from exc
+    if report["missing_keys"]:
+        some = ", ".join(sorted(report["missing_keys"])[:3])
+        raise ModelLoadError(
+            f"the weights in {folder} are incomplete: {some} and so on are missing"
+        )
+    assert model.config._attn_implementation == attn_implementation, "another attention was set"
+    loaded: PreTrainedModel = model.eval().requires_grad_(requires_grad=False)
+    return loaded
+
+
+def eos_token_ids(folder: Path) -> tuple[int, ...]:
+    """Every id that ends a reply, as generation settings, configuration or tokenizer name it."""
+    found: set[int] = set()
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+        config = AutoConfig.from_pretrained(folder, local_files_only=True)
+    except _UNREADABLE as exc:
+        raise ModelLoadError(f"the tokenizer in {folder} can't be read: {exc}") from exc
+    declared: list[Any] = [tokenizer.eos_token_id, getattr(config, "eos_token_id", None)]
+    if (folder / "generation_config.json").exists():
+        declared.append(GenerationConfig.from_pretrained(folder).eos_token_id)
+    for ids in declared:
+        found.update(ids if isinstance(ids, list | tuple) else () if ids is None else (ids,))
+    return tuple(sorted(found))
+
+
+def fingerprint(
+    prepared: PreparedModel, dtype: torch.dtype, models_dir: Path, on_progress: OnProgress
+) -> str:
+    """32 hex digits over everything that decides what a token's keys and values are.
+
+    That is weights, configuration, tokenizer, chat template, dtype and transformers' major
+    version; never where the files lie. Weights are read once and their digests remembered.
+    """
+    folder = prepared.folder
+    try:
+        weights = [prepared.source.sha256] if prepared.source.sha256 else _weights(folder)
+        digests = [
+            file_sha256(path, models_dir, on_progress) if isinstance(path, Path) else path
+            for path in weights
+        ]
+        parts: dict[str, Any] = {
+            "weights": digests,
+            "config": _config(folder),
+            "tokenizer": {
+                name: hashlib.sha256((folder / name).read_bytes()).hexdigest()
+                for name in _TOKENIZER_FILES
+                if (folder / name).exists()
+            },
+            "dtype": str(dtype),
+            "transformers": transformers.__version__.split(".")[0],
+        }
+    except (OSError, ValueError) as exc:
+        raise ModelLoadError(f"the model in {folder} can't be read: {exc}") from exc
+    canonical = json.dumps(parts, sort_keys=True).encode()
+    return hashlib.blake2b(canonical, digest_size=16).hexdigest()
+
+
+def _weights(folder: Path) -> list[Path]:
+    return sorted(folder.glob("*.safetensors"))
+
+
+def _config(folder: Path) -> dict[str, Any]:
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    return {key: value for key, value in config.items() if key not in _CONFIG_NOISE}

@@ -1,0 +1,1 @@
+"""The client package: talk to a Splice server from Python. Imports no torch."""
