@@ -74,7 +74,8 @@ export class Chat {
     void this.loadTurns(session);
   }
 
-  async loadTurns(session: string): Promise<void> {
+  /** Whether the turns were read; if not, the load says why. */
+  async loadTurns(session: string): Promise<boolean> {
     const { state, api, streams } = this.options;
     const load = state.load(session);
     if (load.peek() !== "ready") load.value = "loading";
@@ -91,11 +92,16 @@ export class Chat {
       );
       for (const response of unheard) {
         const turn = state.turn(response.id)?.peek();
-        if (turn && isActive(turn)) streams.resume(turn);
+        if (!turn) continue;
+        const comes = streams.confirm(turn);
+        if (isActive(turn) && !comes) streams.resume(turn);
       }
       load.value = "ready";
+      return true;
     } catch (error) {
-      if (load.peek() !== "ready") load.value = this.#trouble(error);
+      const what = this.#trouble(error);
+      if (load.peek() !== "ready") load.value = what;
+      return false;
     }
   }
 
@@ -161,7 +167,11 @@ export class Chat {
   async settleRegeneration(outgoing: Outgoing): Promise<void> {
     const { state, streams } = this.options;
     const before = new Set(state.members(outgoing.session).peek());
-    await this.loadTurns(outgoing.session);
+    if (!(await this.loadTurns(outgoing.session))) {
+      // Not knowing, the page asks the reader rather than making a second reply.
+      state.putOutgoing({ ...outgoing, trouble: trouble("offline", "") });
+      return;
+    }
     const made = state
       .structure(outgoing.session)
       .find((turn) => !before.has(turn.id) && turn.parent === outgoing.parent);

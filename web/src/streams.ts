@@ -93,6 +93,22 @@ export class Streams {
     }
   }
 
+  /**
+   * The server has this turn: the request that it answers, if one waits, is done with. True: it
+   * left on the present connection, so that the turn's events come by themselves.
+   */
+  confirm(turn: Turn): boolean {
+    const { state } = this.options;
+    const outgoing = this.#answeredBy(turn);
+    if (!outgoing) return false;
+    const comes = this.#sent.has(outgoing.id);
+    this.#settle(outgoing.id);
+    state.choose(turn.session, parentKey(turn.parent), turn.id);
+    state.dropOutgoing(outgoing.id);
+    if (outgoing.stop && isActive(turn)) this.cancel(turn.id);
+    return comes;
+  }
+
   /** The engine is ready: what was held goes out. */
   release(): void {
     for (const outgoing of this.options.state.outgoing.peek()) {
@@ -147,7 +163,8 @@ export class Streams {
 
   #event(event: TurnEvent): void {
     const { state } = this.options;
-    const turn = state.turn(event.response_id)?.peek() ?? this.#begin(event);
+    if (event.type === "response.created") this.#begin(event);
+    const turn = state.turn(event.response_id)?.peek();
     if (!turn || !isActive(turn)) return;
     switch (follows(turn.seen, event)) {
       case "duplicate":
@@ -168,18 +185,12 @@ export class Streams {
     if (!isActive(turn)) this.options.onEnded(turn);
   }
 
-  /** A turn's first event; null when it is of a turn the page never asked for. */
-  #begin(event: TurnEvent): Turn | null {
-    if (event.type !== "response.created" || !event.response) return null;
-    const turn = turnFromResponse(event.response, event.conversation);
-    const outgoing = this.#answeredBy(turn);
-    this.options.state.putTurn(turn);
-    if (!outgoing) return turn;
-    this.#settle(outgoing.id);
-    this.options.state.choose(turn.session, parentKey(turn.parent), turn.id);
-    this.options.state.dropOutgoing(outgoing.id);
-    if (outgoing.stop) this.cancel(turn.id);
-    return turn;
+  /** A turn's first event. A snapshot may have told of the turn already. */
+  #begin(event: TurnEvent): void {
+    if (!event.response) return;
+    const told = turnFromResponse(event.response, event.conversation);
+    if (!this.options.state.turn(told.id)) this.options.state.putTurn(told);
+    this.confirm(told);
   }
 
   #answeredBy(turn: Turn): Outgoing | undefined {
@@ -189,7 +200,10 @@ export class Streams {
     return (
       waiting.find((outgoing) => outgoing.id === turn.clientTurnId) ??
       // A regeneration carries no id of ours; a branch runs one turn at a time, so this is it.
-      waiting.find((outgoing) => outgoing.regenerates !== null && outgoing.parent === turn.parent)
+      waiting.find(
+        (outgoing) =>
+          outgoing.regenerates !== null && outgoing.parent === turn.parent && isActive(turn),
+      )
     );
   }
 
