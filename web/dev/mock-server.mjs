@@ -380,4 +380,6 @@ sockets.on("connection", (socket) => {
   });
 });
 
-server.listen(PORT, "127.0.0.1", () => console.log(`mock server on http://127.0.0.1:${PORT}`));
+server.listen(PORT, "127.0.0.1", () => {
+  console.log(`http://127.0.0.1:${server.address().port}/`);
+});

@@ -9,8 +9,6 @@ import { chromium } from "playwright-core";
 
 const HERE = dirname(fileURLToPath(import.meta.url));
 const OUT = process.argv[2] ?? join(HERE, "../screenshots");
-const PORT = 8123;
-const PAGE_URL = process.env.PAGE_URL ?? `http://127.0.0.1:${PORT}/`;
 const CHROMIUM = process.env.CHROMIUM ?? "/usr/bin/chromium";
 const FLAGS =
   "--headless --no-sandbox --disable-gpu --disable-background-networking --disable-component-update " +
@@ -27,6 +25,7 @@ const SIZES = {
 
 mkdirSync(OUT, { recursive: true });
 const mock = process.env.PAGE_URL ? null : await startMock();
+const address = process.env.PAGE_URL ?? mock.address;
 const browser = await chromium.launch({ executablePath: CHROMIUM, args: FLAGS.split(" ") });
 try {
   for (const [size, options] of Object.entries(SIZES)) {
@@ -35,17 +34,18 @@ try {
   }
 } finally {
   await browser.close();
-  mock?.kill();
+  mock?.child.kill();
 }
 
+/** On any free port; its first line is its address. */
 async function startMock() {
-  const env = { ...process.env, MOCK_PORT: String(PORT) };
+  const env = { ...process.env, MOCK_PORT: "0" };
   const child = spawn(process.execPath, [join(HERE, "mock-server.mjs")], { env });
-  await new Promise((resolve, reject) => {
-    child.stdout.once("data", resolve);
+  const address = await new Promise((resolve, reject) => {
+    child.stdout.once("data", (line) => resolve(String(line).trim()));
     child.once("exit", () => reject(new Error("the mock server did not start")));
   });
-  return child;
+  return { child, address };
 }
 
 /** Empty, in mid-reply, finished; then the states that are rarer. */
@@ -62,7 +62,7 @@ async function story(name, options) {
     await page.keyboard.press("Enter");
   };
   const done = () => page.getByRole("button", { name: "Send" }).waitFor({ timeout: 60_000 });
-  await page.goto(PAGE_URL);
+  await page.goto(address);
   await page.waitForTimeout(500);
   await shot("empty");
   await say("Explain how tides work to a ten-year-old");
