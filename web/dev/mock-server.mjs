@@ -292,7 +292,9 @@ function listSessions(query) {
 }
 
 function ready() {
-  return Date.now() < READY_AT ? [503, { state: "loading" }] : [200, { state: "ready" }];
+  return Date.now() < READY_AT
+    ? [503, { state: "starting", detail: "reading the weights" }]
+    : [200, { state: "ready", detail: null }];
 }
 
 async function bodyOf(request) {
@@ -354,7 +356,8 @@ sockets.on("connection", (socket) => {
   };
   const handlers = {
     "response.create": (f) => subscribe(startTurn(sessionOf(f.conversation), f), -1),
-    "response.regenerate": (f) => subscribe(regenerate(f.response_id, {}), -1),
+    "response.regenerate": (f) =>
+      subscribe(regenerate(f.response_id, { client_turn_id: f.client_turn_id }), -1),
     "response.cancel": (f) => {
       runOf(f.response_id).stopped = true;
     },

@@ -11,7 +11,7 @@ import type { HealthWatch } from "./health";
 import type { Session } from "./protocol";
 import type { Outgoing, State } from "./state";
 import type { Streams } from "./streams";
-import { parentKey, pathOf } from "./tree";
+import { pathOf } from "./tree";
 import { isActive, type Turn, turnFromResponse } from "./turn";
 
 export interface ChatOptions {
@@ -74,8 +74,7 @@ export class Chat {
     void this.loadTurns(session);
   }
 
-  /** Whether the turns were read; if not, the load says why. */
-  async loadTurns(session: string): Promise<boolean> {
+  async loadTurns(session: string): Promise<void> {
     const { state, api, streams } = this.options;
     const load = state.load(session);
     if (load.peek() !== "ready") load.value = "loading";
@@ -97,11 +96,9 @@ export class Chat {
         if (isActive(turn) && !comes) streams.resume(turn);
       }
       load.value = "ready";
-      return true;
     } catch (error) {
       const what = this.#trouble(error);
       if (load.peek() !== "ready") load.value = what;
-      return false;
     }
   }
 
@@ -161,26 +158,6 @@ export class Chat {
   /** The same place in the conversation with another message. */
   edit(turn: Turn, text: string): void {
     this.options.streams.request(this.#outgoing(turn.session, turn.parent, text));
-  }
-
-  /** After a lost connection: did the server hear of it? If not, it is asked again. */
-  async settleRegeneration(outgoing: Outgoing): Promise<void> {
-    const { state, streams } = this.options;
-    const before = new Set(state.members(outgoing.session).peek());
-    if (!(await this.loadTurns(outgoing.session))) {
-      // Not knowing, the page asks the reader rather than making a second reply.
-      state.putOutgoing({ ...outgoing, trouble: trouble("offline", "") });
-      return;
-    }
-    const made = state
-      .structure(outgoing.session)
-      .find((turn) => !before.has(turn.id) && turn.parent === outgoing.parent);
-    if (!made) {
-      streams.regenerateAgain(outgoing.id);
-      return;
-    }
-    state.choose(outgoing.session, parentKey(made.parent), made.id);
-    state.dropOutgoing(outgoing.id);
   }
 
   /** Stops what is being written in the session on screen; what came so far is kept. */

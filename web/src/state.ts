@@ -26,7 +26,14 @@ export interface Outgoing {
 }
 
 export type Load = "loading" | "ready" | Trouble;
-export type Health = "checking" | "ready" | "loading" | "unreachable";
+export type Health =
+  | "checking"
+  | "ready"
+  | "loading"
+  | "restarting"
+  | "draining"
+  | "failed"
+  | "unreachable";
 
 export interface Toast {
   readonly id: number;

@@ -50,7 +50,7 @@ function fakeApi(server: Server): Api {
       return session({ id: "conv_fork", forked_from: "resp_1" });
     },
     async readiness() {
-      return { ready: true, state: "ready" };
+      return { ready: true, state: "ready", detail: null };
     },
   };
 }
@@ -66,7 +66,6 @@ function setUp() {
     send: (frame) => sent.push(frame) > 0,
     holds: () => false,
     schedule: (flush) => flush(),
-    onUncertain: () => undefined,
     onEnded: () => undefined,
     onTrouble: () => undefined,
     later: () => undefined,
@@ -88,7 +87,7 @@ function setUp() {
     later: (run, ms) => timers.set(run, ms),
     cancelLater: (timer) => timers.clear(timer),
   });
-  return { server, state, chat, sent, streams, timers, went };
+  return { server, state, chat, sent, timers, went };
 }
 
 /** Lets everything that waits for an answer of the fake server go on. */
@@ -213,39 +212,6 @@ describe("a chat", () => {
     chat.stop();
     expect(sent.map((frame) => frame.type)).toEqual(["response.cancel"]);
     expect(state.stopping.value.has("resp_1")).toBe(true);
-  });
-
-  it("finds out whether a regeneration was heard before the connection broke", async () => {
-    const { chat, state, server, sent, streams } = setUp();
-    server.turns = [ended("a")];
-    chat.show(CONVERSATION);
-    await settled();
-    chat.regenerate(last(state.structure(CONVERSATION)));
-    const waiting = last(state.outgoing.value);
-    sent.length = 0;
-    streams.onOpen();
-    await chat.settleRegeneration(waiting);
-    expect(sent.map((frame) => frame.type)).toEqual(["response.regenerate"]);
-    streams.onOpen();
-    server.turns = [ended("a"), response({ id: "resp_2", created_at: 101 })];
-    sent.length = 0;
-    await chat.settleRegeneration(waiting);
-    expect(sent.map((frame) => frame.type)).toEqual(["response.resume"]);
-    expect(state.outgoing.value).toEqual([]);
-  });
-
-  it("does not regenerate a second time without knowing of the first", async () => {
-    const { chat, state, server, sent, streams } = setUp();
-    server.turns = [ended("a")];
-    chat.show(CONVERSATION);
-    await settled();
-    chat.regenerate(last(state.structure(CONVERSATION)));
-    streams.onOpen();
-    sent.length = 0;
-    server.down = true;
-    await chat.settleRegeneration(last(state.outgoing.value));
-    expect(sent).toEqual([]);
-    expect(last(state.outgoing.value).trouble?.code).toBe("offline");
   });
 
   it("forks at a turn under the same title", async () => {

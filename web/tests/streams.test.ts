@@ -28,7 +28,6 @@ function setUp() {
   const net = { up: true, holds: false };
   const flushes: (() => void)[] = [];
   const laters: (() => void)[] = [];
-  const uncertain: Outgoing[] = [];
   const over: Turn[] = [];
   const troubles: Trouble[] = [];
   const streams = new Streams({
@@ -39,7 +38,6 @@ function setUp() {
     },
     holds: () => net.holds,
     schedule: (flush) => void flushes.push(flush),
-    onUncertain: (one) => void uncertain.push(one),
     onEnded: (turn) => void over.push(turn),
     onTrouble: (what) => void troubles.push(what),
     later: (run) => void laters.push(run),
@@ -49,7 +47,7 @@ function setUp() {
     for (const flush of flushes.splice(0)) flush();
   };
   const text = (id = "resp_1") => state.turn(id)?.value.text;
-  return { state, sent, net, flushes, laters, uncertain, over, troubles, streams, receive, text };
+  return { state, sent, net, flushes, laters, over, troubles, streams, receive, text };
 }
 
 const row = () => events(DELTAS, response({ splice: { client_turn_id: "turn-1" } }));
@@ -167,14 +165,12 @@ describe("a lost connection", () => {
     expect(sent.map((frame) => frame.type)).toEqual(["response.create"]);
   });
 
-  it("makes a regeneration uncertain, since repeating it would make a second", () => {
-    const { streams, sent, uncertain } = setUp();
+  it("has a regeneration said again under the same client_turn_id", () => {
+    const { streams, sent } = setUp();
     streams.request(outgoing({ regenerates: "resp_0" }));
     streams.onOpen();
-    expect(uncertain.map((one) => one.id)).toEqual(["turn-1"]);
-    expect(sent.length).toBe(1);
-    streams.regenerateAgain("turn-1");
-    expect(sent.length).toBe(2);
+    expect(sent[0]).toMatchObject({ type: "response.regenerate", client_turn_id: "turn-1" });
+    expect(sent[1]).toEqual(sent[0]);
   });
 
   it("asks again to stop what was being stopped", () => {
@@ -281,11 +277,12 @@ describe("stopping and waiting", () => {
     expect(sent.length).toBe(1);
   });
 
-  it("knows a regeneration by its place, since it carries no id of ours", () => {
+  it("shows a regenerated reply in its sibling's place", () => {
     const { streams, state, receive } = setUp();
     state.putTurns(CONVERSATION, [turnFromResponse(ended("old"), CONVERSATION)]);
     streams.request(outgoing({ regenerates: "resp_1" }));
-    receive(...upTo(events(DELTAS, response({ id: "resp_2" })), 4));
+    const made = response({ id: "resp_2", splice: { client_turn_id: "turn-1" } });
+    receive(...upTo(events(DELTAS, made), 4));
     expect(state.outgoing.value).toEqual([]);
     expect(state.choices(CONVERSATION).value.get("")).toBe("resp_2");
   });
