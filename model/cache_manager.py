@@ -6,7 +6,7 @@ it queues a `BlockCopy`, which the runner carries out, in order, before the next
 
 Invariants (`check`):
     ref_count = number of tables, running or parked, that contain the block
-    a block with a hash, or with another holder, is copied before it is written
+    a block with a hash, or with another holder, is never written (`grow` asserts it)
     only full, computed, committed blocks have a hash
     a parked table's blocks cover exactly its computed tokens
 """
@@ -161,14 +161,12 @@ class CacheManager:
         Raises OutOfBlocksError when parked tables can't yield enough either; nothing has changed.
         """
         table, start = sequence.table, sequence.num_computed_tokens
-        wanted = num_blocks_for(start + num_new_tokens, self.block_size) - len(table)
         first = start // self.block_size
-        must_copy = first < len(table) and self._is_frozen(table.block_ids[first])
-        if wanted + must_copy > 0:
-            self._reclaim(max(wanted, 0) + must_copy)
-        if must_copy:
-            table.block_ids[first : first + 1] = self._copy_of(table.block_ids[first])
+        # Only full blocks are named or shared, and a claim copies a partial one.
+        assert not any(self._is_frozen(b) for b in table.block_ids[first:]), sequence.id
+        wanted = num_blocks_for(start + num_new_tokens, self.block_size) - len(table)
         if wanted > 0:
+            self._reclaim(wanted)
             table.block_ids += self._allocate(wanted)
 
     def commit(self, sequence: Sequence) -> None:

@@ -16,8 +16,9 @@ from model.prefix_index import BlockHasher
 from tests.support.shadow_runner import ShadowRunner
 from tests.support.tiny_model import LetterTokenizer
 
-VOCAB_SIZE, BLOCK_SIZE, NUM_BLOCKS = 13, 4, 14
-new_tokens = st.lists(st.integers(0, VOCAB_SIZE - 1), min_size=1, max_size=9)
+VOCAB_SIZE, BLOCK_SIZE, NUM_BLOCKS = 13, 2, 16
+# Few different tokens, so that prompts meet again after their blocks were reused.
+new_tokens = st.lists(st.integers(0, 1), min_size=1, max_size=9)
 replies = st.integers(0, 7)
 
 
@@ -49,6 +50,14 @@ class EngineCoreMachine(RuleBasedStateMachine):
     @rule(target=turns, new=new_tokens, num=replies, owner=st.sampled_from("ab"))
     def begin(self, new, num, owner):
         return self._submit([], new, num, f"conv{next(self.ids)}", owner)
+
+    @rule(target=turns, turn=turns, num=replies)
+    def regenerate(self, turn, num):
+        """The same prompt again."""
+        request = self.requests[turn]
+        log, parent = list(request.token_ids), request.parent_turn_id
+        conversation = request.conversation_id
+        return self._submit(log[:-1], log[-1:], num, conversation, request.owner, parent)
 
     @rule(target=turns, parent=turns, new=new_tokens, num=replies, stop=st.booleans())
     def go_on(self, parent, new, num, stop):
@@ -83,13 +92,14 @@ class EngineCoreMachine(RuleBasedStateMachine):
     def complete_without_a_conversation(self, new, num):
         self._submit([], new * 2, num, None, "a")
 
-    @rule()
-    def step(self):
-        self._take(self.core.step())
-
-    @rule(num=st.integers(2, 20))
-    def steps(self, num):
+    @rule(num=st.integers(1, 6))
+    def step(self, num):
         for _ in range(num):
+            self._take(self.core.step())
+
+    @rule()
+    def run_until_idle(self):
+        while self.core.has_work:
             self._take(self.core.step())
 
     @rule(turn=turns)
@@ -139,7 +149,7 @@ class EngineCoreMachine(RuleBasedStateMachine):
         try:
             self.core.submit(request)
         except (ContextLengthError, EngineBusyError):
-            self.logs[name] = log
+            self.logs[name] = []
         self.requests[name] = request
         return name
 
