@@ -22,7 +22,9 @@ class EngineState(StrEnum):
 
 
 class Engine:
-    def __init__(self, config: EngineConfig, *, on_progress: Callable[[str], None] | None = None) -> None: ...
+    def __init__(
+        self, config: EngineConfig, *, on_progress: Callable[[str], None] | None = None
+    ) -> None: ...
 
     @property
     def state(self) -> EngineState: ...

@@ -45,6 +45,8 @@ class GenerationRequest:
     `request_id` is unique (a turn's `resp_…` id). With a `conversation_id` the block table is
     parked under `request_id` at the end, for the next turn's `parent_turn_id` to take up; without
     one nothing is parked, and full blocks remain in the prefix index as long as they last.
+    `origin_conversation_id` names the conversation that a fork's history lies in: its tables are
+    looked at too, and shared.
     `num_known_tokens` counts the leading prompt tokens that the parent's turn had (0: new), and
     `parent_fingerprint` is what it was computed with: both serve only to name a miss's reason.
     `diverged_at` is the first position where the prompt had to leave the stored history.
@@ -57,6 +59,7 @@ class GenerationRequest:
     owner: str = ""
     conversation_id: str | None = None
     parent_turn_id: str | None = None
+    origin_conversation_id: str | None = None
     num_known_tokens: int = 0
     parent_fingerprint: str | None = None
     diverged_at: int | None = None

@@ -1,0 +1,86 @@
+"""What an attention backend is, and how transformers' model code reaches it.
+
+Every decoder that calls its attention through transformers' `AttentionInterface` works: `attend`
+is registered there under `IMPLEMENTATION`, gets queries, keys and values of the whole step, stores
+the keys and values in the cache and lets the backend read them through the block tables. What
+belongs to one step travels as the keyword `splice_step`, so nothing is global.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from transformers import AttentionInterface
+
+from model.batch import Batch
+from model.kv_cache import KVCache
+
+IMPLEMENTATION = "splice_paged"
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionSpec:
+    """One layer's variant: score = softcap(q·k · scaling), over at most `window` last positions."""
+
+    scaling: float
+    window: int | None = None
+    softcap: float | None = None
+
+
+class AttentionPlan(Protocol):
+    """What a backend prepares once a step for all layers."""
+
+    def attend(self, query: torch.Tensor, kv: torch.Tensor, spec: AttentionSpec) -> torch.Tensor:
+        """Attention of `query` `[T, H, D]` over one layer's blocks `kv` `[N, 2, P, K, D]`, each row
+        over the positions of its own sequence up to its own; `[T, H, D]`."""
+        ...
+
+
+class AttentionBackend(Protocol):
+    """Makes plans; holds no state of a step."""
+
+    name: str
+
+    def plan(self, batch: Batch) -> AttentionPlan:
+        """Prepare one step."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Step:
+    """What the attention function needs of the step it is called in."""
+
+    cache: KVCache
+    batch: Batch
+    plan: AttentionPlan
+
+
+def paged_attention(
+    module: torch.nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    scaling: float | None = None,
+    sliding_window: int | None = None,
+    softcap: float | None = None,
+    splice_step: Step | None = None,
+    **_: Any,
+) -> tuple[torch.Tensor, None]:
+    """transformers' attention signature: query `[1, H, T, D]`, key and value `[1, K, T, D]`;
+    the output is `[1, T, H, D]`. Causality comes from positions, so the mask is not looked at."""
+    assert splice_step is not None, "the model was called without a step"
+    layer = module.layer_idx
+    assert isinstance(layer, int)
+    cache, batch = splice_step.cache, splice_step.batch
+    cache.write(layer, batch.places, key[0].transpose(0, 1), value[0].transpose(0, 1))
+    spec = AttentionSpec(
+        query.shape[-1] ** -0.5 if scaling is None else scaling, sliding_window, softcap
+    )
+    output = splice_step.plan.attend(query[0].transpose(0, 1), cache.layer(layer), spec)
+    return output[None], None
+
+
+def register() -> None:
+    """Make `IMPLEMENTATION` known to transformers; again is harmless."""
+    AttentionInterface.register(IMPLEMENTATION, paged_attention)

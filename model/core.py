@@ -1,0 +1,335 @@
+"""The engine as one synchronous object: submit, cancel, step.
+
+Joins what must not know each other: the scheduler decides, the runner computes, the reply's text
+decides where it ends. No threads, no sockets; the clock is given.
+
+Invariants:
+    after a generation num_computed_tokens ≤ num_tokens − 1
+    a generation's events are one started, any number of deltas, one finished or one failure
+    the books balance after every step (`check_books`; in production a failure is counted and logged)
+"""
+
+import logging
+import secrets
+from collections.abc import Callable
+from collections.abc import Sequence as Items
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+
+from model.batch import BatchRow
+from model.cache_manager import BlockCopy, CacheManager
+from model.config import EngineConfig
+from model.detokenizer import ReplyText
+from model.errors import ContextLengthError, EngineBusyError, InvalidGenerationError, ModelError
+from model.block_table import BlockTable
+from model.messages import (
+    EngineStats,
+    FinishReason,
+    GenerationDelta,
+    GenerationEvent,
+    GenerationFinished,
+    GenerationRequest,
+    GenerationStarted,
+    TableView,
+)
+from model.sampler import Draw
+from model.scheduler import Scheduled, Scheduler
+from model.sequence import Sequence, SequenceStatus
+from model.statistics import Statistics
+
+logger = logging.getLogger(__name__)
+
+
+class Runner(Protocol):
+    """What the core needs of `runner.ModelRunner`."""
+
+    num_rows: int
+
+    def forward(self, rows: Items[BatchRow], copies: Items[BlockCopy]) -> torch.Tensor:
+        """Logits `[B, V]` behind the rows that want them."""
+        ...
+
+    def sample(self, logits: torch.Tensor, draws: Items[Draw]) -> list[int]:
+        """A token for each row of logits."""
+        ...
+
+
+class Tokenizer(Protocol):
+    """What the core needs of a tokenizer."""
+
+    def decode(self, token_ids: list[int]) -> str:
+        """Ids to text, special tokens left out."""
+        ...
+
+    def encode(self, text: str) -> list[int]:
+        """Text to ids, nothing added."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CoreLimits:
+    """What the loaded model and its cache allow. Tokens, and the ids that end a reply."""
+
+    max_context_tokens: int
+    vocab_size: int
+    eos_token_ids: frozenset[int]
+    block_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """What happened to one generation in a step."""
+
+    request_id: str
+    event: GenerationEvent | ModelError
+
+
+class EngineCore:
+    """Owns every sequence, block and tensor. Used from one thread."""
+
+    def __init__(
+        self,
+        config: EngineConfig,
+        limits: CoreLimits,
+        cache: CacheManager,
+        runner: Runner,
+        tokenizer: Tokenizer,
+        clock: Callable[[], float],
+    ) -> None:
+        self.limits = limits
+        self.cache = cache
+        self.statistics = Statistics()
+        self._config = config
+        self._runner = runner
+        self._tokenizer = tokenizer
+        self._clock = clock
+        self._scheduler = Scheduler(
+            cache, token_budget=config.token_budget, max_running=config.max_running
+        )
+        self._sequences: dict[str, Sequence] = {}
+        self._replies: dict[str, ReplyText] = {}
+
+    @property
+    def has_work(self) -> bool:
+        """Whether a step would do anything."""
+        return self._scheduler.has_work
+
+    def submit(self, request: GenerationRequest) -> None:
+        """Let a generation wait for its turn. Raises InvalidGenerationError or EngineBusyError."""
+        self._validate(request)
+        num_prompt = len(request.token_ids)
+        max_tokens = self.limits.max_context_tokens
+        if request.params.max_output_tokens is not None:
+            max_tokens = min(max_tokens, num_prompt + request.params.max_output_tokens)
+        seed = request.params.seed
+        sequence = Sequence(
+            request=request,
+            table=BlockTable(self.cache.block_size),
+            arrived_s=self._clock(),
+            seed=secrets.randbits(63) if seed is None else seed,
+            max_tokens=max_tokens,
+        )
+        self._sequences[sequence.id] = sequence
+        self._replies[sequence.id] = ReplyText(self._tokenizer.decode, request.params.stop)
+        self._scheduler.add(sequence)
+
+    def _validate(self, request: GenerationRequest) -> None:
+        num_tokens = len(request.token_ids)
+        if request.request_id in self._sequences:
+            raise InvalidGenerationError(f"request id {request.request_id} is in use")
+        if num_tokens == 0:
+            raise InvalidGenerationError("the prompt is empty", param="input")
+        if not all(0 <= t < self.limits.vocab_size for t in request.token_ids):
+            raise InvalidGenerationError("a token id is outside the vocabulary", param="input")
+        for token_id, _ in request.params.logit_bias:
+            if not 0 <= token_id < self.limits.vocab_size:
+                raise InvalidGenerationError(f"no token has id {token_id}", param="logit_bias")
+        if num_tokens >= self.limits.max_context_tokens:
+            raise ContextLengthError(num_tokens, self.limits.max_context_tokens)
+        if len(self._scheduler.waiting) >= self._config.max_waiting:
+            raise EngineBusyError(f"{len(self._scheduler.waiting)} generations wait already")
+
+    def cancel(self, request_id: str) -> list[Output]:
+        """End a generation with what it has; nothing if it is unknown or over."""
+        sequence = self._sequences.get(request_id)
+        if sequence is None:
+            return []
+        return self._finish(sequence, FinishReason.CANCELLED)
+
+    def fail_all(self, error: ModelError) -> list[Output]:
+        """Give every generation up: a step broke, and whose fault it was can't be told."""
+        return [self._fail(sequence, error) for sequence in list(self._sequences.values())]
+
+    def step(self) -> list[Output]:
+        """Compute one batch; what happened, in order."""
+        plan = self._scheduler.schedule()
+        if not plan:
+            return []
+        outputs = [self._start(s.sequence) for s in plan if s.sequence.started_s is None]
+        sampled = [s.sequence for s in plan if s.has_logits]
+        logits = self._runner.forward([_to_row(s) for s in plan], self.cache.take_copies())
+        for scheduled in plan:
+            scheduled.sequence.num_computed_tokens += scheduled.num_tokens
+            scheduled.sequence.num_rows_computed += scheduled.num_tokens
+        token_ids = self._runner.sample(logits, [_to_draw(s) for s in sampled]) if sampled else []
+        for sequence, token_id in zip(sampled, token_ids, strict=True):
+            outputs += self._append(sequence, token_id)
+        for scheduled in plan:
+            if scheduled.sequence.id in self._sequences:
+                self.cache.commit(scheduled.sequence)
+        self._after_step()
+        return outputs
+
+    def _start(self, sequence: Sequence) -> Output:
+        assert sequence.claim is not None
+        sequence.started_s = self._clock()
+        self.statistics.record_start(sequence.claim, sequence.started_s - sequence.arrived_s)
+        return Output(sequence.id, GenerationStarted(claim=sequence.claim))
+
+    def _append(self, sequence: Sequence, token_id: int) -> list[Output]:
+        """Take a sampled token in; its delta, and the end if this is it."""
+        if sequence.num_tokens >= sequence.max_tokens:  # only a reply of no tokens comes here
+            return self._finish(sequence, FinishReason.LENGTH)
+        sequence.token_ids.append(token_id)
+        self._record_token(sequence)
+        reply = self._replies[sequence.id]
+        text, is_stopped = reply.push(token_id)
+        sequence.num_committed_tokens = sequence.num_prompt_tokens + reply.num_final_tokens
+        delta = Output(sequence.id, GenerationDelta(token_ids=(token_id,), text=text))
+        if is_stopped or self._is_end(sequence, token_id):
+            return [delta, *self._finish(sequence, FinishReason.STOP, is_stopped=is_stopped)]
+        if sequence.num_tokens >= sequence.max_tokens:
+            return [delta, *self._finish(sequence, FinishReason.LENGTH)]
+        return [delta]
+
+    def _is_end(self, sequence: Sequence, token_id: int) -> bool:
+        params = sequence.request.params
+        is_eos = token_id in self.limits.eos_token_ids and not params.ignore_eos
+        return is_eos or token_id in params.stop_token_ids
+
+    def _finish(
+        self, sequence: Sequence, reason: FinishReason, *, is_stopped: bool = False
+    ) -> list[Output]:
+        """End a generation: settle its text and ids, park its table, tell."""
+        reply = self._replies[sequence.id]
+        rest = ""
+        if not is_stopped:
+            rest, is_stopped = reply.finish()  # what was held back may hold a stop string
+        if is_stopped:
+            cut = reply.cut()
+            tail = self._tokenizer.encode(cut.rest) if cut.rest else []
+            sequence.replace_reply(cut.num_tokens, tail)
+        self._leave(sequence, keep=True)
+        self.statistics.record_finish(reason)
+        outputs = [Output(sequence.id, GenerationDelta(token_ids=(), text=rest))] if rest else []
+        return [*outputs, Output(sequence.id, self._finished(sequence, reason, reply.text))]
+
+    def _fail(self, sequence: Sequence, error: ModelError) -> Output:
+        self._leave(sequence, keep=False)
+        self.statistics.num_failed += 1
+        return Output(sequence.id, error)
+
+    def _leave(self, sequence: Sequence, *, keep: bool) -> None:
+        """Take a sequence out of everything; its table is parked, or given back."""
+        if sequence.status is SequenceStatus.RUNNING:
+            if keep:
+                sequence.num_committed_tokens = sequence.num_tokens
+                sequence.num_computed_tokens = min(
+                    sequence.num_computed_tokens, sequence.num_tokens - 1
+                )
+                self.cache.commit(sequence)
+                self.cache.park(sequence, self._clock())
+            else:
+                self.cache.release(sequence)
+        self._scheduler.remove(sequence)
+        del self._sequences[sequence.id], self._replies[sequence.id]
+
+    def _finished(self, sequence: Sequence, reason: FinishReason, text: str) -> GenerationFinished:
+        arrived, now = sequence.arrived_s, self._clock()
+        started, first = sequence.started_s, sequence.first_token_s
+        return GenerationFinished(
+            reason=reason,
+            token_ids=tuple(sequence.reply_ids),
+            text=text,
+            num_rows_computed=sequence.num_rows_computed,
+            num_preemptions=sequence.num_preemptions,
+            queue_s=(now if started is None else started) - arrived,
+            first_token_s=None if first is None else first - arrived,
+            total_s=now - arrived,
+        )
+
+    def _record_token(self, sequence: Sequence) -> None:
+        now = self._clock()
+        if sequence.last_token_s is None:
+            sequence.first_token_s = now
+            self.statistics.first_token_s.observe(now - sequence.arrived_s)
+        else:
+            self.statistics.inter_token_s.observe(now - sequence.last_token_s)
+        sequence.last_token_s = now
+        self.statistics.num_tokens += 1
+
+    def _after_step(self) -> None:
+        self.statistics.num_steps += 1
+        if self._config.check_books:
+            self.cache.check()
+        elif not self._scheduler.has_work:
+            self.statistics.num_books_failures += not self._books_balance()
+
+    def _books_balance(self) -> bool:
+        """The check in production: a miscount is our bug, and no reason to stop serving."""
+        try:
+            self.cache.check()
+        except AssertionError:
+            logger.exception("the block books don't balance")
+            return False
+        return True
+
+    # Between turns
+
+    def release(self, conversation_id: str) -> int:
+        """Forget a conversation's parked tables and what only they held; the blocks freed."""
+        return self.cache.release_conversation(conversation_id, forget=True)
+
+    def evict(self, conversation_id: str | None) -> int:
+        """Drop one conversation's cached state, or everybody's; the blocks dropped."""
+        if conversation_id is None:
+            return self.cache.evict_all()
+        return self.release(conversation_id)
+
+    def tables(self, conversation_id: str) -> tuple[TableView, ...]:
+        """A conversation's block tables."""
+        return self.cache.view(conversation_id, self._clock(), self.limits.block_bytes)
+
+    def stats(self) -> EngineStats:
+        """A snapshot of everything that is counted."""
+        scheduler, cache = self._scheduler, self.cache
+        return self.statistics.snapshot(
+            num_blocks=cache.pool.num_blocks,
+            blocks=cache.count_blocks(),
+            queues=(len(scheduler.running), len(scheduler.waiting), cache.num_parked_tables),
+            rows_computed_total=self._runner.num_rows,
+            preemptions_total=scheduler.num_preemptions,
+            evicted_blocks_total=cache.num_evicted_blocks,
+        )
+
+
+def _to_row(scheduled: Scheduled) -> BatchRow:
+    sequence, start = scheduled.sequence, scheduled.sequence.num_computed_tokens
+    return BatchRow(
+        token_ids=sequence.token_ids[start : start + scheduled.num_tokens],
+        start=start,
+        block_ids=sequence.table.block_ids,
+        has_logits=scheduled.has_logits,
+    )
+
+
+def _to_draw(sequence: Sequence) -> Draw:
+    return Draw(
+        params=sequence.request.params,
+        seed=sequence.seed,
+        position=sequence.num_tokens,
+        token_ids=sequence.token_ids,
+        num_prompt_tokens=sequence.num_prompt_tokens,
+    )

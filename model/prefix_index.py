@@ -1,0 +1,90 @@
+"""Which block holds which tokens: chained block hashes, and the device blocks they name.
+
+The hash of a block covers every token before it and everything its bytes depend on (model
+fingerprint, dtype, block size, layout version) and the salt, so equal hashes mean equal contents
+and no owner can find another's blocks. SHA-256, never Python's `hash`: blocks outlive processes.
+
+Invariants:
+    a hash names at most one block, a block has at most one hash
+    only full, computed, committed blocks are registered (kept by `cache_manager`)
+"""
+
+import hashlib
+from array import array
+from collections.abc import Iterable, Sequence
+from typing import NewType
+
+BlockHash = NewType("BlockHash", bytes)
+
+LAYOUT_VERSION = 1
+"""Goes up whenever the order of bytes inside a block changes."""
+
+
+class BlockHasher:
+    """Chains hashes for one model and one block size."""
+
+    def __init__(self, fingerprint: str, dtype: str, block_size: int) -> None:
+        self.fingerprint = fingerprint
+        self.block_size = block_size
+        self._identity = f"{fingerprint}\n{dtype}\n{block_size}\n{LAYOUT_VERSION}\n".encode()
+
+    def root(self, salt: str) -> BlockHash:
+        """What the first block's hash is chained to."""
+        return BlockHash(hashlib.sha256(self._identity + salt.encode()).digest())
+
+    def chain(self, parent: BlockHash, token_ids: Sequence[int]) -> BlockHash:
+        """The hash of a full block behind `parent`."""
+        return BlockHash(hashlib.sha256(parent + array("i", token_ids).tobytes()).digest())
+
+    def extend(self, hashes: list[BlockHash], root: BlockHash, token_ids: Sequence[int]) -> None:
+        """Append the hashes of the full blocks of `token_ids` that `hashes` lacks."""
+        size = self.block_size
+        for start in range(len(hashes) * size, len(token_ids) - size + 1, size):
+            parent = hashes[-1] if hashes else root
+            hashes.append(self.chain(parent, token_ids[start : start + size]))
+
+
+class PrefixIndex:
+    """Hash → device block, both ways."""
+
+    def __init__(self) -> None:
+        self._block_by_hash: dict[BlockHash, int] = {}
+        self._hash_by_block: dict[int, BlockHash] = {}
+
+    def __len__(self) -> int:
+        return len(self._block_by_hash)
+
+    def hash_of(self, block_id: int) -> BlockHash | None:
+        """The block's hash, if its contents are known."""
+        return self._hash_by_block.get(block_id)
+
+    def register(self, block_hash: BlockHash, block_id: int) -> None:
+        """Name a block. A second block with the same contents stays unnamed: tables that already
+        point at it keep it, and it is the first to be reused afterwards."""
+        if block_hash not in self._block_by_hash and block_id not in self._hash_by_block:
+            self._block_by_hash[block_hash] = block_id
+            self._hash_by_block[block_id] = block_hash
+
+    def forget(self, block_id: int) -> bool:
+        """The block's contents are about to change; whether they had a name."""
+        block_hash = self._hash_by_block.pop(block_id, None)
+        if block_hash is None:
+            return False
+        del self._block_by_hash[block_hash]
+        return True
+
+    def longest_chain(self, hashes: Iterable[BlockHash]) -> list[int]:
+        """The blocks of the longest known prefix of `hashes`."""
+        blocks: list[int] = []
+        for block_hash in hashes:
+            block_id = self._block_by_hash.get(block_hash)
+            if block_id is None:
+                break
+            blocks.append(block_id)
+        return blocks
+
+    def check(self) -> None:
+        """Both directions agree; AssertionError if not."""
+        assert len(self._block_by_hash) == len(self._hash_by_block)
+        for block_id, block_hash in self._hash_by_block.items():
+            assert self._block_by_hash[block_hash] == block_id, f"block {block_id} is misnamed"

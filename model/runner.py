@@ -1,0 +1,87 @@
+"""Runs the model once a step: weights, cache tensors, forward pass, sampling.
+
+Knows tensors and rows of token ids; nothing of who is scheduled and why.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from transformers import PreTrainedModel
+
+from model.attention.base import AttentionBackend, Step
+from model.batch import Batch, BatchRow
+from model.cache_manager import BlockCopy
+from model.kv_cache import KVCache, KVShape
+from model.sampler import Draw, sample
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelShape:
+    """The numbers of a decoder that the engine needs."""
+
+    num_layers: int
+    num_kv_heads: int
+    head_size: int
+    vocab_size: int
+    max_positions: int
+
+    @classmethod
+    def of(cls, model: PreTrainedModel) -> "ModelShape":
+        """Read them from a model's configuration."""
+        config = model.config.get_text_config()
+        num_heads = config.num_attention_heads
+        return cls(
+            num_layers=config.num_hidden_layers,
+            num_kv_heads=getattr(config, "num_key_value_heads", None) or num_heads,
+            head_size=getattr(config, "head_dim", None) or config.hidden_size // num_heads,
+            vocab_size=config.vocab_size,
+            max_positions=config.max_position_embeddings,
+        )
+
+    def kv_shape(self, block_size: int, dtype: torch.dtype) -> KVShape:
+        """What one block holds."""
+        return KVShape(
+            num_layers=self.num_layers,
+            block_size=block_size,
+            num_kv_heads=self.num_kv_heads,
+            head_size=self.head_size,
+            dtype=dtype,
+        )
+
+
+class ModelRunner:
+    """One loaded model and its cache. `num_rows` counts the rows that entered its embedding, by a
+    hook on the embedding itself, so that nothing can reach the model uncounted."""
+
+    def __init__(self, model: PreTrainedModel, cache: KVCache, backend: AttentionBackend) -> None:
+        self.cache = cache
+        self.num_rows = 0
+        self._model = model
+        self._backend = backend
+        self._device = model.device
+        model.get_input_embeddings().register_forward_pre_hook(self._count_rows)
+
+    @torch.inference_mode()
+    def forward(self, rows: Sequence[BatchRow], copies: Sequence[BlockCopy]) -> torch.Tensor:
+        """Copy blocks, then compute every row once; the logits behind the rows that want them,
+        float32 `[B, V]`."""
+        self.cache.copy(copies)
+        batch = Batch.build(rows, self.cache.shape.block_size, self._device)
+        output = self._model(
+            input_ids=batch.token_ids[None],
+            position_ids=batch.positions[None],
+            use_cache=False,
+            logits_to_keep=batch.logits_rows,
+            splice_step=Step(self.cache, batch, self._backend.plan(batch)),
+        )
+        logits: torch.Tensor = output.logits[0].float()
+        return logits
+
+    @torch.inference_mode()
+    def sample(self, logits: torch.Tensor, draws: Sequence[Draw]) -> list[int]:
+        """A token for each row; penalties change `logits` in place."""
+        return sample(logits, draws)
+
+    def _count_rows(self, module: torch.nn.Module, inputs: tuple[torch.Tensor, ...]) -> None:
+        self.num_rows += inputs[0].numel()

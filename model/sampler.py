@@ -1,0 +1,117 @@
+"""From logits to a token id, one sequence at a time.
+
+A draw's randomness is a hash of (seed, position), so the same seed gives the same tokens whatever
+else is in the batch, and a preempted or continued reply goes on as it would have. The order of
+the filters is the field's: bias and penalties, temperature, top-k, top-p, min-p.
+"""
+
+import hashlib
+import struct
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from model.config import SamplingParams
+
+_NUM_CANDIDATES = 1024
+"""Sorting a whole vocabulary takes longer than the rest of sampling; these nearly always suffice."""
+
+
+@dataclass(frozen=True, slots=True)
+class Draw:
+    """One token to draw: `position` is its place in the sequence; `reply_ids` are what presence
+    and frequency penalties count, `token_ids` (prompt and reply) what the repetition penalty does."""
+
+    params: SamplingParams
+    seed: int
+    position: int
+    token_ids: Sequence[int]
+    num_prompt_tokens: int
+
+
+def sample(logits: torch.Tensor, draws: Sequence[Draw]) -> list[int]:
+    """A token for each row of `logits` `[B, V]`, float32; the rows are changed in place."""
+    for row, draw in zip(logits, draws, strict=True):
+        _penalise(row, draw)
+    token_ids: list[int] = logits.argmax(dim=-1).tolist()
+    for i, draw in enumerate(draws):
+        if draw.params.temperature > 0:
+            token_ids[i] = _draw(logits[i], draw)
+    return token_ids
+
+
+def uniform(seed: int, position: int) -> float:
+    """A number in [0, 1) that depends on nothing but its arguments: 53 bits of a BLAKE2b hash."""
+    key = struct.pack("<QQ", seed & (1 << 64) - 1, position)
+    digest = hashlib.blake2b(key, digest_size=8).digest()
+    return (int.from_bytes(digest, "little") >> 11) * 2.0**-53
+
+
+def _penalise(row: torch.Tensor, draw: Draw) -> None:
+    """Bias and penalties: presence and frequency as OpenAI defines them, repetition as in CTRL
+    (Keskar et al. 2019): positive logits of seen tokens are divided, negative ones multiplied."""
+    params = draw.params
+    if params.repetition_penalty != 1.0 and draw.token_ids:
+        seen = torch.tensor(sorted(set(draw.token_ids)), device=row.device)
+        logits = row[seen]
+        row[seen] = torch.where(
+            logits > 0, logits / params.repetition_penalty, logits * params.repetition_penalty
+        )
+    if params.presence_penalty or params.frequency_penalty:
+        for token_id, count in Counter(draw.token_ids[draw.num_prompt_tokens :]).items():
+            row[token_id] -= params.presence_penalty + params.frequency_penalty * count
+    for token_id, bias in params.logit_bias:
+        row[token_id] += bias
+
+
+@dataclass(frozen=True, slots=True)
+class _Candidates:
+    """Tokens that may be drawn and their probabilities, both `[C]`."""
+
+    token_ids: torch.Tensor
+    probabilities: torch.Tensor
+
+
+def _draw(row: torch.Tensor, draw: Draw) -> int:
+    """Inverse transform sampling over the candidates in their order."""
+    probabilities = (row / draw.params.temperature).double().softmax(dim=-1)
+    candidates = _candidates(probabilities, draw.params)
+    cumulative = candidates.probabilities.cumsum(dim=-1)
+    target = uniform(draw.seed, draw.position) * cumulative[-1:]
+    at = int(torch.searchsorted(cumulative, target, right=True))
+    return int(candidates.token_ids[min(at, len(cumulative) - 1)])
+
+
+def _candidates(probabilities: torch.Tensor, params: SamplingParams) -> _Candidates:
+    """What top-k, top-p and min-p leave, most probable first; all, in their order, without them."""
+    if not params.top_k and params.top_p >= 1.0 and params.min_p <= 0.0:
+        return _Candidates(
+            torch.arange(len(probabilities), device=probabilities.device), probabilities
+        )
+    values, token_ids = _best(probabilities, params)
+    if params.top_k:
+        values = values / values.sum()
+    keep = torch.ones_like(values, dtype=torch.bool)
+    if params.top_p < 1.0:
+        # A token stays as long as those before it don't reach the mass.
+        keep &= values.cumsum(dim=-1) - values < params.top_p
+    if params.min_p > 0.0:
+        keep &= values >= params.min_p * values[0]
+    num_kept = max(1, int(keep.sum()))  # both filters keep the head of a falling list
+    return _Candidates(token_ids[:num_kept], values[:num_kept])
+
+
+def _best(probabilities: torch.Tensor, params: SamplingParams) -> tuple[torch.Tensor, torch.Tensor]:
+    """The most probable tokens, enough of them for the filters to be right."""
+    num_tokens = len(probabilities)
+    if params.top_k:
+        values, token_ids = probabilities.topk(min(params.top_k, num_tokens))
+        return values, token_ids
+    values, token_ids = probabilities.topk(min(_NUM_CANDIDATES, num_tokens))
+    has_mass = params.top_p < 1.0 and float(values.sum()) >= params.top_p
+    has_tail = params.min_p > 0.0 and float(values[-1]) < params.min_p * float(values[0])
+    if not has_mass and not has_tail:
+        values, token_ids = probabilities.topk(num_tokens)
+    return values, token_ids

@@ -1,0 +1,270 @@
+"""The engine core on tiny models: turns, sharing, pressure and ends, against the dense oracle."""
+
+import random
+
+import pytest
+
+from model.config import SamplingParams
+from model.errors import ContextLengthError, EngineBusyError, InvalidGenerationError
+from model.messages import FinishReason, MissReason
+from tests.support.tiny_model import (
+    VOCAB_SIZE,
+    DenseOracle,
+    Harness,
+    backends,
+    make_request,
+    tiny_llama,
+    tiny_qwen3,
+)
+
+CONFIGS = {"llama": tiny_llama, "qwen3": tiny_qwen3}
+
+
+def random_ids(seed: int, num_tokens: int) -> list[int]:
+    return [random.Random(f"{seed}/{i}").randrange(VOCAB_SIZE) for i in range(num_tokens)]
+
+
+@pytest.mark.parametrize("backend", ["reference", "batched"])
+@pytest.mark.parametrize("name", CONFIGS)
+def test_ten_turns_compute_only_their_own_tokens_and_equal_the_dense_model(name, backend):
+    config = CONFIGS[name]()
+    harness, oracle = Harness(config, backend=backends()[backend]), DenseOracle(config)
+    log: list[int] = []
+    parent, blocks = None, []
+
+    for turn in range(10):
+        prompt = [*log, *random_ids(turn, 5 + turn)]
+        rows_before = harness.runner.num_rows
+        reply = harness.generate(
+            make_request(f"turn{turn}", prompt, parent_turn_id=parent, num_known_tokens=len(log))
+        )
+
+        reply_ids = list(reply.finished.token_ids)
+        oracle.assert_greedy(prompt, reply_ids)
+        # The reply's last token was never computed, so it comes with the next turn's own.
+        assert reply.claim.num_reused == max(0, len(log) - 1)
+        rows = harness.runner.num_rows - rows_before
+        assert rows == reply.finished.num_rows_computed == reply.claim.computed + len(reply_ids) - 1
+        (table,) = harness.core.tables("conv")
+        ids = [block.block_id for block in table.blocks]
+        assert ids[: len(blocks)] == blocks
+        log, parent, blocks = [*prompt, *reply_ids], f"turn{turn}", ids
+    assert oracle.near_ties < 3
+
+
+def test_regenerate_and_fork_recompute_no_history_and_copy_one_block_at_most():
+    config = tiny_llama()
+    harness, oracle = Harness(config), DenseOracle(config)
+    first = random_ids(1, 9)
+    one = harness.generate(make_request("one", first))
+    log = [*first, *one.finished.token_ids]
+    second = [*log, *random_ids(2, 5)]
+    two = harness.generate(
+        make_request("two", second, parent_turn_id="one", num_known_tokens=len(log))
+    )
+
+    # The parent's own table was taken up by `two`: the sibling shares from there.
+    again = harness.generate(
+        make_request("again", second, parent_turn_id="one", num_known_tokens=len(log))
+    )
+    forked_log = [*second, *two.finished.token_ids]
+    forked = harness.generate(
+        make_request(
+            "forked",
+            [*forked_log, *random_ids(3, 4)],
+            conversation_id="fork",
+            parent_turn_id="two",
+            origin_conversation_id="conv",
+            num_known_tokens=len(forked_log),
+        )
+    )
+
+    assert again.claim.computed == 1  # all but the prompt's last token lay in `two`'s table
+    assert again.finished.token_ids == two.finished.token_ids
+    assert forked.claim.num_reused == len(forked_log) - 1
+    oracle.assert_greedy([*forked_log, *random_ids(3, 4)], forked.finished.token_ids)
+    blocks = {t.turn_id: [b.block_id for b in t.blocks] for t in harness.core.tables("conv")}
+    (fork,) = harness.core.tables("fork")
+    shared = (len(forked_log) - 1) // 4
+    assert [b.block_id for b in fork.blocks][:shared] == blocks["two"][:shared]
+    assert all(b.num_holders > 1 for b in fork.blocks[:shared])
+
+
+def test_sixteen_conversations_in_a_small_pool_equal_running_alone():
+    config = tiny_llama()
+    prompts = {f"c{i}": random_ids(100 + i, 20 + i) for i in range(16)}
+    alone = {}
+    for name, prompt in prompts.items():
+        harness = Harness(config)
+        alone[name] = harness.generate(
+            make_request(name, prompt, conversation_id=name, max_output_tokens=20)
+        ).finished.token_ids
+
+    crowd = Harness(config, num_blocks=24, token_budget=32)
+    for name, prompt in prompts.items():
+        crowd.submit(make_request(name, prompt, conversation_id=name, max_output_tokens=20))
+    crowd.run()
+
+    assert {n: r.finished.token_ids for n, r in crowd.replies.items()} == alone
+    assert crowd.core.stats().preemptions_total > 0
+    stats = crowd.core.stats()
+    assert stats.blocks_running == 0
+    assert stats.blocks_parked + stats.blocks_cached + stats.blocks_empty == 24
+
+
+def test_dropping_everything_between_turns_changes_no_answer_and_says_evicted():
+    config = tiny_qwen3()
+    harness, forgetful = Harness(config), Harness(config)
+    log: list[int] = []
+    parent = None
+
+    for turn in range(4):
+        prompt = [*log, *random_ids(turn, 6)]
+        request = make_request(
+            f"t{turn}", prompt, parent_turn_id=parent, num_known_tokens=len(log)
+        )
+        kept, dropped = harness.generate(request), forgetful.generate(request)
+        assert kept.finished.token_ids == dropped.finished.token_ids
+        assert dropped.claim.num_reused == 0
+        assert dropped.claim.reason is (MissReason.EVICTED if turn else MissReason.NEW)
+        assert kept.claim.reason is (None if turn else MissReason.NEW)
+        forgetful.core.evict(None)
+        log, parent = [*prompt, *kept.finished.token_ids], f"t{turn}"
+
+
+def test_a_stop_string_inside_a_token_keeps_whole_tokens_and_encodes_the_rest_again():
+    class PairTokenizer:
+        """Each id is two letters, so that a stop string can end in the middle of one; a single
+        letter is the id whose second letter is missing."""
+
+        def decode(self, token_ids):
+            return "".join(f"{chr(0x1000 + i)}{chr(0x2000 + i)}" for i in token_ids)
+
+        def encode(self, text):
+            return [ord(text[0]) - 0x1000]
+
+    config = tiny_llama()
+    prompt = random_ids(5, 8)
+    free = Harness(config, tokenizer=PairTokenizer()).generate(make_request("free", prompt))
+    ids = free.finished.token_ids
+    stop = chr(0x2000 + ids[2]) + chr(0x1000 + ids[3])
+    harness = Harness(config, tokenizer=PairTokenizer())
+
+    reply = harness.generate(
+        make_request(
+            "cut", prompt, params=SamplingParams(temperature=0, max_output_tokens=6, stop=(stop,))
+        )
+    )
+
+    assert reply.finished.reason is FinishReason.STOP
+    assert reply.text == free.text[:5] == reply.finished.text
+    assert reply.finished.token_ids == (*ids[:2], ids[2])
+    (table,) = harness.core.tables("conv")
+    assert table.num_computed_tokens <= len(prompt) + 2
+    log = [*prompt, *reply.finished.token_ids]
+    follow = harness.generate(make_request("next", [*log, 3, 4], parent_turn_id="cut"))
+    DenseOracle(config).assert_greedy([*log, 3, 4], follow.finished.token_ids)
+
+
+def test_a_cancelled_generation_keeps_what_it_has_at_every_step():
+    config = tiny_llama()
+    prompt = random_ids(9, 40)
+    whole = Harness(config).generate(make_request("whole", prompt, max_output_tokens=8))
+    for num_steps in range(10):
+        harness = Harness(config)
+        harness.submit(make_request("cut", prompt, max_output_tokens=8))
+        for _ in range(num_steps):
+            harness.step()
+
+        harness.take(harness.core.cancel("cut"))
+
+        finished = harness.replies["cut"].finished
+        assert finished.reason is FinishReason.CANCELLED
+        assert finished.token_ids == whole.finished.token_ids[: len(finished.token_ids)]
+        assert not harness.core.has_work
+        harness.core.cache.check()
+        again = harness.generate(
+            make_request("again", prompt, parent_turn_id="cut", max_output_tokens=8)
+        )
+        assert again.finished.token_ids == whole.finished.token_ids
+
+
+def test_a_reply_of_no_tokens_and_of_one_end_by_length():
+    harness = Harness(tiny_llama())
+    prompt = random_ids(3, 7)
+
+    none = harness.generate(make_request("none", prompt, max_output_tokens=0))
+    one = harness.generate(make_request("one", prompt, max_output_tokens=1))
+
+    assert (none.finished.token_ids, none.finished.reason) == ((), FinishReason.LENGTH)
+    assert none.finished.num_rows_computed == 7
+    assert len(one.finished.token_ids) == 1
+    assert one.finished.num_rows_computed == 1
+
+
+def test_a_reply_that_fills_the_context_ends_by_length():
+    harness = Harness(tiny_llama(), num_blocks=9)  # 8 · 4 = 32 positions
+
+    reply = harness.generate(make_request("full", random_ids(4, 20), max_output_tokens=None))
+
+    assert reply.finished.reason is FinishReason.LENGTH
+    assert len(reply.finished.token_ids) == 12
+
+
+def test_what_can_never_be_served_is_refused_at_once():
+    harness = Harness(tiny_llama(), num_blocks=9)
+    with pytest.raises(ContextLengthError) as caught:
+        harness.submit(make_request("long", random_ids(4, 40)))
+    assert caught.value.num_tokens_over == 9
+    with pytest.raises(InvalidGenerationError, match="empty"):
+        harness.submit(make_request("empty", []))
+    with pytest.raises(InvalidGenerationError, match="vocabulary"):
+        harness.submit(make_request("odd", [VOCAB_SIZE]))
+    assert not harness.core.has_work
+
+
+def test_the_admission_bound_is_an_error_and_the_waiting_go_on():
+    harness = Harness(tiny_llama())
+    object.__setattr__(harness.core._config, "max_waiting", 1)
+    harness.submit(make_request("a", random_ids(1, 4)))
+    with pytest.raises(EngineBusyError):
+        harness.submit(make_request("b", random_ids(2, 4)))
+    harness.run()
+    assert harness.replies["a"].finished.reason is FinishReason.LENGTH
+
+
+def test_an_owner_with_many_turns_does_not_hold_up_another():
+    harness = Harness(tiny_llama(), max_running=2)
+    for i in range(4):
+        harness.submit(make_request(f"a{i}", random_ids(i, 6), conversation_id=None, owner="a"))
+    harness.submit(make_request("b", random_ids(8, 6), conversation_id=None, owner="b"))
+
+    harness.step()
+
+    assert harness.replies["b"].claim is not None
+
+
+def test_owners_do_not_find_each_others_blocks():
+    harness = Harness(tiny_llama())
+    prompt = random_ids(1, 20)
+    harness.generate(make_request("a", prompt, conversation_id=None, owner="ann"))
+
+    same = harness.generate(make_request("b", prompt, conversation_id=None, owner="ann"))
+    other = harness.generate(make_request("c", prompt, conversation_id=None, owner="bob"))
+
+    assert same.claim.num_reused == 19
+    assert other.claim.num_reused == 0
+
+
+def test_a_seed_gives_the_same_tokens_whatever_the_batch():
+    config = tiny_llama()
+    params = SamplingParams(temperature=1.0, seed=11, max_output_tokens=12)
+    prompt = random_ids(6, 10)
+    alone = Harness(config).generate(make_request("a", prompt, params=params))
+    crowd = Harness(config, num_blocks=16)
+    for i in range(6):
+        crowd.submit(make_request(f"o{i}", random_ids(i, 12), conversation_id=None))
+    crowd.submit(make_request("a", prompt, params=params))
+    crowd.run()
+
+    assert crowd.replies["a"].finished.token_ids == alone.finished.token_ids
