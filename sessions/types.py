@@ -10,7 +10,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, NewType
 
-from model.config import SamplingParams
+from model.config import SamplingParams as SamplingParams  # part of the vocabulary: app reads it here
 from model.messages import ClaimReport
 
 OwnerId = NewType("OwnerId", str)

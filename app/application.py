@@ -1,0 +1,148 @@
+"""The composition root: builds every part, starts them in order, takes them down in reverse.
+
+The server listens from the first moment. The store is migrated and the sessions' manager runs
+before the first request; the model loads meanwhile, and `/readyz` says how far it is.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+
+from aiohttp import web
+
+from app.config import AppConfig
+from app.errors import boundary
+from app.keys import CONFIG, MANAGER, READINESS
+from app.readiness import Readiness
+from app.server import Collaborators, build_server, say_goodbye
+from model.config import EngineConfig
+from model.engine import Engine
+from model.messages import EngineInfo
+from sessions.completions import Completions
+from sessions.database import Database
+from sessions.manager import ManagerConfig, SessionManager
+from sessions.rendering import Renderer
+from sessions.store import Store
+
+__all__ = ["AppConfig", "StartHooks", "build_application", "drain"]
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartHooks:
+    """How whoever started the server hears how starting went; called on the event loop."""
+
+    on_progress: Callable[[str], None] | None = None
+    on_ready: Callable[[EngineInfo], None] | None = None
+    on_failed: Callable[[str], None] | None = None
+
+
+def build_application(
+    config: AppConfig,
+    engine_config: EngineConfig,
+    *,
+    engine: Engine | None = None,
+    on_progress: Callable[[str], None] | None = None,
+    on_ready: Callable[[EngineInfo], None] | None = None,
+    on_failed: Callable[[str], None] | None = None,
+) -> web.Application:
+    """Build the server; nothing runs before aiohttp starts it.
+
+    Start and clean up in the same task (as `web.run_app` and `AppRunner` users do): task groups
+    live in between. `on_failed` gets the reason when the model can't be loaded; the server stays
+    up to say so at `/readyz`, and whether to end it is the caller's choice.
+    """
+    readiness = Readiness()
+    hooks = StartHooks(on_progress=on_progress, on_ready=on_ready, on_failed=on_failed)
+
+    def progress(text: str) -> None:
+        readiness.progress(text)
+        if hooks.on_progress is not None:
+            hooks.on_progress(text)
+
+    if engine is None:
+        engine = Engine(engine_config, on_progress=progress)
+    parts = _Parts(config, engine, readiness, hooks)
+    app = build_server(
+        config,
+        Collaborators(
+            manager=parts.manager,
+            completions=parts.completions,
+            engine=engine,
+            readiness=readiness,
+        ),
+    )
+    app.cleanup_ctx.extend(
+        [parts.run_database, parts.run_engine, parts.run_manager, parts.run_load]
+    )
+    app.on_shutdown.append(drain)
+    return app
+
+
+async def drain(app: web.Application) -> None:
+    """Take no new turns, let the active ones end, close the sockets. Again does no harm.
+
+    Called before the server stops listening, probes and clients can still see that it drains.
+    """
+    app[READINESS].draining()
+    await app[MANAGER].drain(app[CONFIG].drain_timeout_s)
+    await say_goodbye(app)
+
+
+class _Parts:
+    """The parts with a life of their own, in the order in which they depend on each other."""
+
+    def __init__(
+        self, config: AppConfig, engine: Engine, readiness: Readiness, hooks: StartHooks
+    ) -> None:
+        self._engine = engine
+        self._readiness = readiness
+        self._hooks = hooks
+        self._database = Database(config.database_url)
+        self.completions = Completions(engine=engine)
+        self.manager = SessionManager(
+            store=Store(self._database),
+            engine=engine,
+            clock=config.clock,
+            config=ManagerConfig(runner_id=config.runner_id),
+        )
+
+    async def run_database(self, app: web.Application) -> AsyncIterator[None]:
+        try:
+            await self._database.migrate()
+            yield
+        finally:
+            await self._database.close()
+
+    async def run_engine(self, app: web.Application) -> AsyncIterator[None]:
+        """Close the engine behind its users; `run_load` starts it."""
+        yield
+        await self._engine.close()
+
+    async def run_manager(self, app: web.Application) -> AsyncIterator[None]:
+        async with self.manager:
+            num_interrupted = await self.manager.recover()
+            logger.info("%d turns were interrupted by the last stop", num_interrupted)
+            yield
+
+    async def run_load(self, app: web.Application) -> AsyncIterator[None]:
+        async with asyncio.TaskGroup() as tasks:
+            loading = tasks.create_task(self._load())  # ends loaded, failed, or with the server
+            yield
+            loading.cancel()
+
+    async def _load(self) -> None:
+        with boundary("start") as caught:
+            info = await self._engine.start()
+            renderer = await asyncio.to_thread(Renderer.load, info.tokenizer_path)
+            self.manager.use_renderer(renderer)
+            self.completions.use_renderer(renderer)
+            self._readiness.loaded()
+            if self._hooks.on_ready is not None:
+                self._hooks.on_ready(info)
+        if caught.error is not None:
+            self._readiness.failed(caught.error.message)
+            if self._hooks.on_failed is not None:
+                self._hooks.on_failed(caught.error.message)

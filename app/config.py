@@ -1,0 +1,38 @@
+"""What the front end is set up with: plain frozen values, filled by the command line.
+
+Nothing below the composition root reads settings, the environment or a clock of its own.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+
+from sessions.types import SamplingParams
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AppConfig:
+    """The front end's limits, deadlines and names.
+
+    `allowed_origins` are whole origins (`https://chat.example`), beside the server's own;
+    `allowed_hosts` are names without a port (`*` allows any), beside loopback names and IP
+    addresses. `outbox_size` is in frames a socket, `max_streams` in replies a socket reads at
+    once. `page_dir` is where the built page lies; None serves no page.
+    """
+
+    database_url: str
+    runner_id: str
+    clock: Callable[[], datetime]
+    allowed_origins: tuple[str, ...] = ()
+    allowed_hosts: tuple[str, ...] = ()
+    max_body_bytes: int = 8 * 1024 * 1024
+    outbox_size: int = 256
+    max_streams: int = 64
+    send_timeout_s: float = 10.0
+    heartbeat_s: float = 20.0
+    sse_keepalive_s: float = 15.0
+    drain_timeout_s: float = 20.0
+    page_dir: Path | None = None
+    model_aliases: tuple[str, ...] = ("default",)
+    default_sampling: SamplingParams = field(default_factory=SamplingParams)

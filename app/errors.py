@@ -1,0 +1,191 @@
+"""Errors on the wire: which status each one has, its body, its headers, and where it ends.
+
+The two families below (`sessions.errors`, `model.errors`) know no HTTP. `_ROWS` has one row a
+class of both and of the front end's own, found by MRO, so that a subclass nobody thought of still
+gets its parent's answer; a test fails for a class without a row. `boundary` is the one place in
+the front end where any exception at all ends: it is logged once, and the caller learns an id.
+"""
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+from aiohttp import web
+
+import model.errors as engine_errors
+import sessions.errors as session_errors
+
+logger = logging.getLogger(__name__)
+
+DOMAIN_ERRORS = (session_errors.SessionsError, engine_errors.ModelError)
+"""What the layers below raise on purpose."""
+
+
+class RequestError(Exception):
+    """The front end itself refuses; `code` and `status` belong to the instance."""
+
+    def __init__(
+        self,
+        status: int,
+        code: str,
+        message: str,
+        *,
+        param: str | None = None,
+        is_retryable: bool = False,
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.code = code
+        self.param = param
+        self.is_retryable = is_retryable
+
+
+class PeerGoneError(Exception):
+    """Whoever asked has left, or stopped reading until the deadline; nobody gets an answer."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WireError:
+    """One error as a client sees it."""
+
+    status: int
+    code: str
+    message: str
+    param: str | None = None
+    retry_after_s: int | None = None
+
+    def error(self) -> dict[str, Any]:
+        """Build the `error` object of OpenAI's shape."""
+        kind = "invalid_request_error" if self.status < 500 else "server_error"
+        return {"message": self.message, "type": kind, "param": self.param, "code": self.code}
+
+    def headers(self) -> dict[str, str]:
+        """Say whether trying again helps, and after how many seconds."""
+        if self.retry_after_s is None:
+            return {"x-should-retry": "false"}
+        return {"x-should-retry": "true", "Retry-After": str(self.retry_after_s)}
+
+    def response(self) -> web.Response:
+        """Answer a request that has had no answer yet."""
+        body = orjson.dumps({"error": self.error()})
+        return web.Response(
+            status=self.status, body=body, content_type="application/json", headers=self.headers()
+        )
+
+    def frame(self, **ids: str | None) -> dict[str, Any]:
+        """Build an `error` event or frame, for a stream that has begun."""
+        return {"type": "error", "status": self.status, "error": self.error(), **ids}
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """A status, and when a retryable error is worth another try."""
+
+    status: int
+    retry_after_s: int = 1
+
+
+_ROWS: dict[type[Exception], _Row] = {
+    session_errors.SessionsError: _Row(500),
+    session_errors.NotFoundError: _Row(404),
+    session_errors.SessionNotFoundError: _Row(404),
+    session_errors.TurnNotFoundError: _Row(404),
+    session_errors.ConflictError: _Row(409),
+    session_errors.SessionBusyError: _Row(409, retry_after_s=2),
+    session_errors.RevisionConflictError: _Row(409),
+    session_errors.IdempotencyConflictError: _Row(409),
+    session_errors.TurnNotEndedError: _Row(409, retry_after_s=2),
+    session_errors.InvalidInputError: _Row(400),
+    session_errors.UnsupportedInputError: _Row(400),
+    session_errors.UnavailableError: _Row(503, retry_after_s=2),
+    session_errors.DrainingError: _Row(503, retry_after_s=5),
+    session_errors.StoreUnavailableError: _Row(503, retry_after_s=2),
+    session_errors.ForeignDatabaseError: _Row(500),
+    engine_errors.ModelError: _Row(500),
+    engine_errors.InvalidGenerationError: _Row(400),
+    engine_errors.ContextLengthError: _Row(400),
+    engine_errors.EngineBusyError: _Row(429, retry_after_s=2),
+    engine_errors.EngineUnavailableError: _Row(503, retry_after_s=5),
+    engine_errors.EngineDiedError: _Row(503, retry_after_s=5),
+    engine_errors.SequenceFailedError: _Row(503),
+    engine_errors.ModelLoadError: _Row(503),
+    engine_errors.OutOfBlocksError: _Row(503),
+}
+
+
+def has_row(kind: type[Exception]) -> bool:
+    """Tell whether a class has a row of its own."""
+    return kind in _ROWS
+
+
+def describe(exc: Exception, request_id: str | None = None) -> WireError:
+    """Find what a client is told. What is not meant for clients becomes `internal`."""
+    if isinstance(exc, RequestError):
+        return WireError(
+            status=exc.status,
+            code=exc.code,
+            message=str(exc),
+            param=exc.param,
+            retry_after_s=1 if exc.is_retryable else None,
+        )
+    if isinstance(exc, PeerGoneError):
+        return WireError(status=499, code="client_closed_request", message="the client left")
+    if isinstance(exc, web.HTTPException):
+        return _describe_http(exc)
+    row = next((_ROWS[kind] for kind in type(exc).__mro__ if kind in _ROWS), None)
+    if row is None or row.status == 500 or not isinstance(exc, DOMAIN_ERRORS):
+        return _internal(request_id)
+    return WireError(
+        status=row.status,
+        code=exc.code,
+        message=str(exc) or exc.code.replace("_", " "),
+        param=getattr(exc, "param", None),
+        retry_after_s=row.retry_after_s if exc.retryable else None,
+    )
+
+
+def _internal(request_id: str | None) -> WireError:
+    message = f"internal error; the server's log has it as {request_id}"
+    return WireError(status=500, code="internal", message=message)
+
+
+def _describe_http(exc: web.HTTPException) -> WireError:
+    """Put aiohttp's own refusals into OpenAI's shape."""
+    if isinstance(exc, web.HTTPMethodNotAllowed):
+        allowed = ", ".join(sorted(exc.allowed_methods))
+        message = f"{exc.method} is not allowed here; allowed: {allowed}"
+        return WireError(status=405, code="method_not_allowed", message=message)
+    if isinstance(exc, web.HTTPRequestEntityTooLarge):
+        return WireError(status=413, code="request_too_large", message="the body is too large")
+    if exc.status == 404:
+        return WireError(status=404, code="not_found", message="there is nothing at this address")
+    return WireError(status=exc.status, code="invalid_request", message=exc.reason)
+
+
+@dataclass(slots=True)
+class Caught:
+    """What ended a block under `boundary`, if anything did."""
+
+    error: WireError | None = None
+
+
+@contextmanager
+def boundary(request_id: str) -> Iterator[Caught]:
+    """End any exception of the block here: described in the result and, if it is our bug, logged.
+
+    Only `PeerGoneError` passes, for there is nobody to tell, and cancellation.
+    """
+    caught = Caught()
+    try:
+        yield caught
+    except PeerGoneError:
+        raise
+    except Exception as exc:
+        caught.error = describe(exc, request_id)
+        if caught.error.code == "internal":
+            logger.exception("internal error", extra={"request_id": request_id})
+        elif caught.error.status >= 500:
+            logger.warning("%s: %s", caught.error.code, exc, extra={"request_id": request_id})

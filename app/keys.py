@@ -1,0 +1,46 @@
+"""What handlers find in the application and in a request, by typed keys."""
+
+from typing import Protocol
+
+from aiohttp import web
+
+from app.config import AppConfig
+from app.metrics import AppMetrics
+from app.page import Page
+from app.readiness import Readiness
+from model.messages import EngineInfo, EngineStats
+from sessions.completions import Completions
+from sessions.manager import SessionManager
+from sessions.types import OwnerId
+
+
+class EngineView(Protocol):
+    """What handlers may ask the engine; replies go through sessions."""
+
+    @property
+    def state(self) -> str:
+        """The engine's state by name."""
+        ...
+
+    @property
+    def info(self) -> EngineInfo:
+        """What was loaded; raises while nothing is."""
+        ...
+
+    async def stats(self) -> EngineStats:
+        """A snapshot; raises while the engine is away."""
+        ...
+
+
+CONFIG: web.AppKey[AppConfig] = web.AppKey("config", AppConfig)
+MANAGER: web.AppKey[SessionManager] = web.AppKey("manager", SessionManager)
+COMPLETIONS: web.AppKey[Completions] = web.AppKey("completions", Completions)
+READINESS: web.AppKey[Readiness] = web.AppKey("readiness", Readiness)
+METRICS: web.AppKey[AppMetrics] = web.AppKey("metrics", AppMetrics)
+PAGE: web.AppKey[Page] = web.AppKey("page", Page)
+STARTED_AT: web.AppKey[int] = web.AppKey("started_at", int)  # seconds since 1970
+# A protocol is no type to aiohttp's constructor, only to the annotation.
+ENGINE: web.AppKey[EngineView] = web.AppKey("engine")
+
+REQUEST_ID: web.RequestKey[str] = web.RequestKey("request_id", str)
+OWNER: web.RequestKey[OwnerId] = web.RequestKey("owner")

@@ -1,0 +1,101 @@
+"""Around every request: its id and owner, its count, the guards, and the end of its errors.
+
+From the outside in: `observe`, `answer_errors`, `guard`. The headers are set just before a
+response leaves, so that streams and sockets have them as well.
+"""
+
+import asyncio
+import logging
+import re
+import secrets
+from typing import Final
+
+from aiohttp import web
+from aiohttp.typedefs import Handler, Middleware
+
+from app.errors import PeerGoneError, boundary, describe
+from app.keys import CONFIG, METRICS, OWNER, REQUEST_ID
+from app.security import (
+    PROBES,
+    SECURITY_HEADERS,
+    check_host,
+    check_origin,
+    cors_headers,
+    preflight,
+)
+from sessions.types import ANONYMOUS
+
+logger = logging.getLogger(__name__)
+
+REQUEST_ID_HEADER: Final = "x-request-id"
+_SANE_REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
+_KNOWN_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+
+
+@web.middleware
+async def observe(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Give the request an id and an owner; count it and log it when it has been answered."""
+    sent = request.headers.get(REQUEST_ID_HEADER, "")
+    is_sane = _SANE_REQUEST_ID.fullmatch(sent) is not None
+    request[REQUEST_ID] = sent if is_sane else f"req_{secrets.token_hex(12)}"
+    request[OWNER] = ANONYMOUS
+    clock = asyncio.get_running_loop().time
+    began = clock()
+    response = await handler(request)
+    method = request.method if request.method in _KNOWN_METHODS else "other"
+    route = _route(request)
+    request.app[METRICS].request(method, route, response.status)
+    logger.log(
+        logging.DEBUG if request.path in PROBES else logging.INFO,
+        "%s %s %s",
+        method,
+        route,
+        response.status,
+        extra={"request_id": request[REQUEST_ID], "duration_s": round(clock() - began, 6)},
+    )
+    return response
+
+
+@web.middleware
+async def answer_errors(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Turn whatever a handler raises into an answer in OpenAI's shape."""
+    try:
+        with boundary(request[REQUEST_ID]) as caught:
+            return await handler(request)
+    except PeerGoneError as exc:
+        return describe(exc).response()  # for the log and the count; nobody reads it
+    assert caught.error is not None, "the block ended without a response"
+    return caught.error.response()
+
+
+@web.middleware
+async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Refuse what comes from a foreign page, before anything else looks at it."""
+    config = request.app[CONFIG]
+    check_host(request, config)
+    answer = preflight(request, config)
+    if answer is not None:
+        return answer
+    check_origin(request, config)
+    return await handler(request)
+
+
+MIDDLEWARES: Final[tuple[Middleware, ...]] = (observe, answer_errors, guard)
+
+
+async def set_headers(request: web.Request, response: web.StreamResponse) -> None:
+    """Set what every answer carries; a handler's own headers win."""
+    headers = {
+        REQUEST_ID_HEADER: request.get(REQUEST_ID, ""),
+        "Cache-Control": "no-store",
+        **SECURITY_HEADERS,
+        **cors_headers(request, request.app[CONFIG]),
+    }
+    for name, value in headers.items():
+        response.headers.setdefault(name, value)
+
+
+def _route(request: web.Request) -> str:
+    """Name the route, not the path: there are as many paths as sessions."""
+    resource = request.match_info.route.resource
+    return "unmatched" if resource is None else resource.canonical

@@ -1,0 +1,1 @@
+"""OpenAI's own surfaces, as its unmodified clients call them."""

@@ -1,0 +1,64 @@
+"""What a websocket still has to send: one bounded queue, one writer, a deadline on every send.
+
+A full outbox makes its pumps wait and nobody else: their turns go on, and their feeds remember.
+"""
+
+import asyncio
+from typing import Any
+
+import orjson
+from aiohttp import ClientConnectionResetError, WSMsgType, web
+
+from app.errors import PeerGoneError
+from app.peer import abort
+
+
+class SlowReaderError(PeerGoneError):
+    """The peer took nothing for a whole deadline; its connection was dropped."""
+
+
+class Outbox:
+    """`put` from any task; `run` in exactly one."""
+
+    def __init__(
+        self, ws: web.WebSocketResponse, request: web.Request, *, size: int, send_timeout_s: float
+    ) -> None:
+        self._ws = ws
+        self._request = request
+        self._send_timeout_s = send_timeout_s
+        # Bounded by `size` frames; None asks the writer to close the socket after what is queued.
+        self._frames: asyncio.Queue[bytes | None] = asyncio.Queue(size)
+        self._close_code = 1000
+        self.is_closing = False
+
+    async def put(self, value: dict[str, Any]) -> None:
+        """Queue one frame; waits while the queue is full."""
+        await self._frames.put(orjson.dumps(value))
+
+    async def close(self, code: int) -> None:
+        """Close the socket with this code once everything queued is sent."""
+        if not self.is_closing:
+            self.is_closing, self._close_code = True, code
+            await self._frames.put(None)
+
+    async def run(self) -> None:
+        """Send until closed; raise PeerGoneError when the peer is gone or takes nothing."""
+        while (frame := await self._frames.get()) is not None:
+            try:
+                async with asyncio.timeout(self._send_timeout_s):
+                    await self._ws.send_frame(frame, WSMsgType.TEXT)
+            except TimeoutError:
+                # No close frame can reach one who doesn't read, so the connection is dropped.
+                abort(self._request)
+                raise SlowReaderError from None
+            except ClientConnectionResetError:
+                raise PeerGoneError from None
+        await self.hang_up(self._close_code)
+
+    async def hang_up(self, code: int) -> None:
+        """Say goodbye within the deadline, or drop the connection."""
+        try:
+            async with asyncio.timeout(self._send_timeout_s):
+                await self._ws.close(code=code)
+        except TimeoutError:
+            abort(self._request)

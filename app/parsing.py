@@ -1,0 +1,84 @@
+"""From bytes to checked values. Everything wrong becomes an error that names the part.
+
+Nothing here can be made to recurse without end: the reader stops at a fixed depth, and numbers
+too large for a machine word come out as floats, which integer fields refuse. Messages tell what
+was expected and where, never what was sent.
+"""
+
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+import orjson
+from aiohttp import web
+from pydantic import BaseModel, TypeAdapter, ValidationError
+
+from sessions.errors import InvalidInputError
+
+M = TypeVar("M")
+B = TypeVar("B", bound=BaseModel)
+
+
+def read_json(data: bytes | str) -> object:
+    """Parse one JSON text; the error has the line and column."""
+    try:
+        return orjson.loads(data)
+    except orjson.JSONDecodeError as exc:
+        # `args[0]` repeats the position at its end; `msg` is the bare reason.
+        place = f"line {exc.lineno}, column {exc.colno}"
+        raise InvalidInputError(f"this is not JSON: {exc.msg} ({place})") from exc
+
+
+def validate(kind: type[B], value: object) -> B:
+    """Check a value against a model of a body."""
+    try:
+        return kind.model_validate(value)
+    except ValidationError as exc:
+        raise _invalid(exc, skip=0) from exc
+
+
+def validate_tagged(adapter: TypeAdapter[M], value: object) -> M:
+    """Check a value against a union that is told apart by a tag."""
+    try:
+        return adapter.validate_python(value)
+    except ValidationError as exc:
+        # The first step of the place is the tag, which the sender didn't write as a level.
+        raise _invalid(exc, skip=1) from exc
+
+
+async def read_body(request: web.Request, kind: type[B]) -> B:
+    """Read and check a JSON body; an absent body is an empty object."""
+    return validate(kind, await read_object(request))
+
+
+async def read_object(request: web.Request) -> dict[str, Any]:
+    """Read a JSON object; raise aiohttp's own error when it is too large."""
+    limit = request.client_max_size
+    if limit and (request.content_length or 0) > limit:
+        raise web.HTTPRequestEntityTooLarge(limit, request.content_length or 0)
+    data = await request.read()
+    value = read_json(data) if data.strip() else {}
+    if not isinstance(value, dict):
+        raise InvalidInputError("the body must be a JSON object")
+    return value
+
+
+def _invalid(exc: ValidationError, *, skip: int) -> InvalidInputError:
+    """Tell the first thing that is wrong."""
+    problem = exc.errors(include_url=False, include_input=False, include_context=False)[0]
+    param = _param(problem["loc"][skip:])
+    reason = {
+        "extra_forbidden": "unknown field",
+        "missing": "this field is required",
+    }.get(problem["type"], problem["msg"].removeprefix("Value error, "))
+    return InvalidInputError(f"{param}: {reason}" if param else reason, param=param)
+
+
+def _param(place: Sequence[int | str]) -> str | None:
+    """Write a place as OpenAI does: `messages[0].content`; None for the whole."""
+    path = ""
+    for step in place:
+        if isinstance(step, int):
+            path += f"[{step}]"
+        else:
+            path += f".{step[:64]}" if path else step[:64]
+    return path or None

@@ -1,0 +1,231 @@
+"""What clients send: REST bodies and websocket frames, checked whole.
+
+These surfaces are ours, so they are strict: a field nobody knows is refused by name, for a
+misspelt `temprature` that is silently ignored costs its sender an afternoon. What comes out is
+in `app/representation.py`.
+"""
+
+from typing import Annotated, Literal
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    TypeAdapter,
+)
+
+from app.parsing import validate_tagged
+from app.sampling import SamplingFields
+from sessions.errors import InvalidInputError, UnsupportedInputError
+from sessions.types import InputMessage, SamplingParams, TurnId, TurnRequest
+
+MAX_MESSAGES = 4096
+
+
+def _without_nul(text: str) -> str:
+    # PostgreSQL's text can't hold it, and a database must not decide what is a valid message.
+    if "\0" in text:
+        raise ValueError("the character U+0000 can't be stored")
+    return text
+
+
+def _text_of(content: object) -> object:
+    """Join the text parts of a content list; refuse what is not text by name."""
+    if not isinstance(content, list):
+        return content
+    texts = []
+    for index, part in enumerate(content):
+        kind = part.get("type") if isinstance(part, dict) else None
+        if kind not in ("input_text", "output_text", "text"):
+            if isinstance(kind, str) and kind.startswith(("input_", "refusal")):
+                raise UnsupportedInputError(f"{kind[:64]} is not supported", param="input")
+            raise ValueError(f"part {index} must be an input_text or output_text part")
+        if not isinstance(part.get("text"), str):
+            raise ValueError(f"part {index} has no text")
+        texts.append(part["text"])
+    return "".join(texts)
+
+
+def _messages_of(value: object) -> object:
+    """Take a string as one user message; refuse items that are no messages by name."""
+    if isinstance(value, str):
+        return [{"role": "user", "content": value}]
+    if isinstance(value, list):
+        for index, item in enumerate(value):
+            kind = item.get("type", "message") if isinstance(item, dict) else "message"
+            if kind != "message" and isinstance(kind, str):
+                param = f"input[{index}]"
+                raise UnsupportedInputError(f"{kind[:64]} items are not supported", param=param)
+    return value
+
+
+Text = Annotated[str, AfterValidator(_without_nul)]
+Title = Annotated[Text, StringConstraints(max_length=512)]
+ConversationRef = Annotated[str, StringConstraints(min_length=1, max_length=128)]
+TurnRef = Annotated[str, StringConstraints(min_length=1, max_length=128)]
+ClientTurnId = Annotated[Text, StringConstraints(min_length=1, max_length=128)]
+EventId = Annotated[str, StringConstraints(max_length=256)]
+Metadata = Annotated[
+    dict[
+        Annotated[Text, StringConstraints(max_length=64)],
+        Annotated[Text, StringConstraints(max_length=512)],
+    ],
+    Field(max_length=16),
+]
+
+
+class Strict(BaseModel):
+    """No unknown field, no coercion."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class MessageBody(Strict):
+    """One message; a Responses item as it comes back from us is one as well."""
+
+    type: Literal["message"] = "message"
+    id: str | None = None
+    status: str | None = None
+    role: Literal["user", "system", "developer", "assistant"]
+    content: Annotated[Text, BeforeValidator(_text_of)]
+
+
+class Sampled(Strict, SamplingFields):
+    """What every request for a reply may say."""
+
+    max_output_tokens: int | None = Field(None, ge=1, le=2**31 - 1)
+    client_turn_id: ClientTurnId | None = None
+
+    def length_limit(self) -> int | None:
+        """Responses' name for the limit."""
+        return self.max_output_tokens
+
+
+class TurnFields(Sampled):
+    """What a new turn is made of."""
+
+    input: Annotated[
+        list[MessageBody],
+        BeforeValidator(_messages_of),
+        Field(min_length=1, max_length=MAX_MESSAGES),
+    ]
+    parent: TurnRef | None = None
+    metadata: Metadata = Field(default_factory=dict)
+
+    def to_request(self, defaults: SamplingParams) -> TurnRequest:
+        """Build the request; an explicit null parent starts a new root."""
+        return TurnRequest(
+            input=tuple(InputMessage(role=m.role, text=m.content) for m in self.input),
+            params=self.to_params(defaults),
+            client_turn_id=self.client_turn_id,
+            parent=TurnId(self.parent) if self.parent is not None else None,
+            parent_given="parent" in self.model_fields_set,
+            metadata=self.metadata,
+        )
+
+
+class SessionBody(Strict):
+    """`POST /v1/sessions`."""
+
+    title: Title | None = None
+    instructions: Text | None = None
+    metadata: Metadata = Field(default_factory=dict)
+
+
+class TurnBody(TurnFields):
+    """`POST /v1/sessions/{id}/turns`."""
+
+    stream: bool = False
+
+
+class RegenerateBody(Sampled):
+    """`POST …/turns/{turn}/regenerate`."""
+
+    stream: bool = False
+
+
+class ForkBody(Strict):
+    """`POST /v1/sessions/{id}/fork`."""
+
+    at: TurnRef | None = None
+    title: Title | None = None
+
+
+class EmptyBody(Strict):
+    """A call that takes nothing."""
+
+
+class CreateFrame(TurnFields):
+    """A new turn of a conversation."""
+
+    type: Literal["response.create"]
+    conversation: ConversationRef
+    event_id: EventId | None = None
+
+
+class RegenerateFrame(Sampled):
+    """A new reply to the input of an ended turn."""
+
+    type: Literal["response.regenerate"]
+    response_id: TurnRef
+    event_id: EventId | None = None
+
+
+class CancelFrame(Strict):
+    """Stop a turn, keep what it has."""
+
+    type: Literal["response.cancel"]
+    response_id: TurnRef
+    event_id: EventId | None = None
+
+
+class ResumeFrame(Strict):
+    """Read a turn's events from a cursor on."""
+
+    type: Literal["response.resume"]
+    response_id: TurnRef
+    starting_after: int = Field(-1, ge=-1, le=2**53)
+    event_id: EventId | None = None
+
+
+class PingFrame(Strict):
+    """Ask whether anybody is there."""
+
+    type: Literal["ping"]
+    nonce: Annotated[str, StringConstraints(max_length=256)] | int | float | None = None
+    event_id: EventId | None = None
+
+
+StreamFrame = CreateFrame | RegenerateFrame | ResumeFrame
+"""A frame that is answered by a turn's events."""
+
+Frame = CreateFrame | RegenerateFrame | CancelFrame | ResumeFrame | PingFrame
+
+FRAME_TYPES = (
+    "response.create",
+    "response.regenerate",
+    "response.cancel",
+    "response.resume",
+    "ping",
+)
+
+_FRAME: TypeAdapter[Frame] = TypeAdapter(Annotated[Frame, Field(discriminator="type")])
+
+
+def parse_frame(value: object) -> Frame:
+    """Check one frame."""
+    if not isinstance(value, dict):
+        raise InvalidInputError("a frame must be a JSON object")
+    if value.get("type") not in FRAME_TYPES:
+        known = ", ".join(FRAME_TYPES)
+        raise InvalidInputError(f"type must be one of {known}", param="type")
+    return validate_tagged(_FRAME, value)
+
+
+def event_id_of(value: object) -> str | None:
+    """Find the sender's id of a frame that may otherwise be wrong."""
+    event_id = value.get("event_id") if isinstance(value, dict) else None
+    return event_id if isinstance(event_id, str) and len(event_id) <= 256 else None

@@ -1,0 +1,72 @@
+"""Sampling parameters as callers send them, with OpenAI's ranges. What is absent is the default.
+
+One set of fields serves turns, frames and chat completions; only the name of the length differs.
+"""
+
+from dataclasses import replace
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, Field, StringConstraints
+
+from sessions.types import SamplingParams
+
+MAX_STOPS = 4
+MAX_BIASED_TOKENS = 1024
+
+# A zero share would leave no token to draw; the smallest share leaves the likeliest one.
+SMALLEST_TOP_P = 1e-6
+
+
+def _as_list(value: object) -> object:
+    return [value] if isinstance(value, str) else value
+
+
+StopString = Annotated[str, StringConstraints(min_length=1, max_length=512)]
+TokenKey = Annotated[str, StringConstraints(pattern=r"^\d{1,9}$")]
+Bias = Annotated[float, Field(ge=-100, le=100)]
+
+
+class SamplingFields(BaseModel):
+    """How the reply is drawn; null counts as absent."""
+
+    temperature: float | None = Field(None, ge=0, le=2)
+    top_p: float | None = Field(None, ge=0, le=1)
+    top_k: int | None = Field(None, ge=-1, le=2**31 - 1)
+    min_p: float | None = Field(None, ge=0, le=1)
+    presence_penalty: float | None = Field(None, ge=-2, le=2)
+    frequency_penalty: float | None = Field(None, ge=-2, le=2)
+    repetition_penalty: float | None = Field(None, gt=0, le=10)
+    seed: int | None = Field(None, ge=-(2**63), le=2**63 - 1)
+    stop: Annotated[list[StopString] | None, BeforeValidator(_as_list)] = Field(
+        None, max_length=MAX_STOPS
+    )
+    stop_token_ids: list[Annotated[int, Field(ge=0, le=2**31 - 1)]] | None = Field(
+        None, max_length=64
+    )
+    logit_bias: dict[TokenKey, Bias] | None = Field(None, max_length=MAX_BIASED_TOKENS)
+    ignore_eos: bool | None = None
+
+    def length_limit(self) -> int | None:
+        """Return the reply's limit in tokens, under whatever name the surface gives it."""
+        return None
+
+    def to_params(self, defaults: SamplingParams) -> SamplingParams:
+        """Lay what was sent over the defaults."""
+        given: dict[str, Any] = {
+            name: value
+            for name in SamplingFields.model_fields
+            if (value := getattr(self, name)) is not None
+        }
+        if "top_p" in given:
+            given["top_p"] = max(given["top_p"], SMALLEST_TOP_P)
+        if "top_k" in given:
+            given["top_k"] = max(given["top_k"], 0)  # -1 is how other servers say "off"
+        for name in ("stop", "stop_token_ids"):
+            if name in given:
+                given[name] = tuple(given[name])
+        if "logit_bias" in given:
+            bias = {int(token): amount for token, amount in given["logit_bias"].items()}
+            given["logit_bias"] = tuple(sorted(bias.items()))
+        if (limit := self.length_limit()) is not None:
+            given["max_output_tokens"] = limit
+        return replace(defaults, **given)

@@ -1,0 +1,63 @@
+"""The web application from its collaborators: routes, guards, headers. No engine, no store."""
+
+from dataclasses import dataclass
+
+from aiohttp import web
+
+from app import rest, status, turns
+from app.config import AppConfig
+from app.keys import (
+    COMPLETIONS,
+    CONFIG,
+    ENGINE,
+    MANAGER,
+    METRICS,
+    PAGE,
+    READINESS,
+    STARTED_AT,
+    EngineView,
+)
+from app.metrics import AppMetrics
+from app.middleware import MIDDLEWARES, set_headers
+from app.openai import chat, models
+from app.page import Page
+from app.readiness import Readiness
+from app.websocket import CONNECTIONS, Connections, websocket
+from sessions.completions import Completions
+from sessions.manager import SessionManager
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Collaborators:
+    """What the handlers work with; whoever builds them also closes them."""
+
+    manager: SessionManager
+    completions: Completions
+    engine: EngineView
+    readiness: Readiness
+
+
+def build_server(config: AppConfig, collaborators: Collaborators) -> web.Application:
+    """Put the front end together."""
+    app = web.Application(middlewares=MIDDLEWARES, client_max_size=config.max_body_bytes)
+    page = Page(config.page_dir)
+    app[CONFIG] = config
+    app[MANAGER] = collaborators.manager
+    app[COMPLETIONS] = collaborators.completions
+    app[ENGINE] = collaborators.engine
+    app[READINESS] = collaborators.readiness
+    app[METRICS] = AppMetrics()
+    app[CONNECTIONS] = Connections()
+    app[PAGE] = page
+    app[STARTED_AT] = int(config.clock().timestamp())
+    app.on_response_prepare.append(set_headers)
+    app.add_routes([*status.routes(), *rest.routes(), *turns.routes()])
+    app.add_routes([*models.routes(), *chat.routes(), web.get("/v1/ws", websocket)])
+    # Last, for it matches what nothing else did.
+    app.add_routes([web.get("/", page.index), web.get("/{path:.+}", page.file)])
+    return app
+
+
+async def say_goodbye(app: web.Application) -> None:
+    """Close every websocket with 1001, after what is queued for it."""
+    await app[CONNECTIONS].close_all()

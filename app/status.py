@@ -1,0 +1,57 @@
+"""How the server is: alive, ready, counted, and what its cache holds."""
+
+from contextlib import suppress
+
+import orjson
+from aiohttp import web
+
+from app.errors import DOMAIN_ERRORS
+from app.keys import ENGINE, MANAGER, METRICS, READINESS
+from app.representation import cache_object
+from model.messages import EngineStats
+
+
+def routes() -> list[web.RouteDef]:
+    """The status routes."""
+    return [
+        web.get("/healthz", healthz),
+        web.get("/readyz", readyz),
+        web.get("/metrics", metrics),
+        web.get("/v1/cache", cache),
+    ]
+
+
+async def healthz(request: web.Request) -> web.Response:
+    """Answer as long as the event loop runs."""
+    return web.json_response({"status": "ok"})
+
+
+async def readyz(request: web.Request) -> web.Response:
+    """Say whether replies can be begun; 503 with the state and its reason while not."""
+    readiness, state = request.app[READINESS], request.app[ENGINE].state
+    is_ready = readiness.is_ready(state)
+    body = {"status": "ready" if is_ready else "unready", **readiness.report(state)}
+    headers = {} if is_ready else {"Retry-After": "1"}
+    return web.json_response(body, status=200 if is_ready else 503, headers=headers)
+
+
+async def metrics(request: web.Request) -> web.Response:
+    """Write Prometheus' text; without the engine's part while the engine is away."""
+    engine = request.app[ENGINE]
+    stats: EngineStats | None = None
+    is_ready = request.app[READINESS].is_ready(engine.state)
+    if engine.state == "ready":
+        with suppress(*DOMAIN_ERRORS):
+            stats = await engine.stats()
+    body = request.app[METRICS].render(
+        num_active=request.app[MANAGER].num_active, is_ready=is_ready, engine=stats
+    )
+    content_type = "text/plain; version=0.0.4; charset=utf-8"
+    return web.Response(body=body, headers={"Content-Type": content_type})
+
+
+async def cache(request: web.Request) -> web.Response:
+    """Show the block pool."""
+    engine = request.app[ENGINE]
+    body = cache_object(engine.info, await engine.stats())
+    return web.Response(body=orjson.dumps(body), content_type="application/json")

@@ -1,0 +1,207 @@
+"""The websocket: any number of conversations on one socket.
+
+One connection is one task group: the handler reads, one writer sends (`app/outbox.py`), and each
+frame that takes time has a task of its own, at most `max_streams` of them. All of them end with
+the socket; no turn does, for turns belong to the session manager. A response has at most one
+reader a socket: asking again moves its cursor.
+"""
+
+import asyncio
+import logging
+
+from aiohttp import WSMessage, WSMsgType, web
+
+from app.errors import PeerGoneError, RequestError, boundary
+from app.keys import CONFIG, MANAGER, METRICS, OWNER, READINESS, REQUEST_ID
+from app.outbox import Outbox, SlowReaderError
+from app.parsing import read_json
+from app.peer import closing
+from app.protocol import (
+    CancelFrame,
+    CreateFrame,
+    Frame,
+    PingFrame,
+    RegenerateFrame,
+    ResumeFrame,
+    StreamFrame,
+    event_id_of,
+    parse_frame,
+)
+from app.regenerating import params_for_regenerate
+from app.representation import event_object
+from sessions.errors import DrainingError, InvalidInputError
+from sessions.types import SessionId, Turn, TurnId
+
+logger = logging.getLogger(__name__)
+
+GOING_AWAY = 1001
+# Frames gather here below the socket before a send begins to wait for the peer.
+WRITER_LIMIT_BYTES = 64 * 1024
+
+
+class Connections:
+    """The open sockets of a server, so that it can say goodbye to them."""
+
+    def __init__(self) -> None:
+        self._open: set[Connection] = set()
+
+    def add(self, connection: "Connection") -> None:
+        """Remember an open socket."""
+        self._open.add(connection)
+
+    def discard(self, connection: "Connection") -> None:
+        """Forget a closed one."""
+        self._open.discard(connection)
+
+    async def close_all(self) -> None:
+        """Tell every peer that the server stops; what is queued for them is sent first."""
+        async with asyncio.TaskGroup() as tasks:
+            for connection in self._open:
+                tasks.create_task(connection.close(GOING_AWAY))
+
+
+CONNECTIONS: web.AppKey[Connections] = web.AppKey("connections", Connections)
+
+
+class Connection:
+    """One socket: its reader, its writer and the tasks that answer its frames."""
+
+    def __init__(self, ws: web.WebSocketResponse, request: web.Request) -> None:
+        config = request.app[CONFIG]
+        self._ws = ws
+        self._manager = request.app[MANAGER]
+        self._metrics = request.app[METRICS]
+        self._defaults = config.default_sampling
+        self._max_streams = config.max_streams
+        self._owner = request[OWNER]
+        self._request_id = request[REQUEST_ID]
+        self._outbox = Outbox(
+            ws, request, size=config.outbox_size, send_timeout_s=config.send_timeout_s
+        )
+        self._tasks = asyncio.TaskGroup()
+        self._answers: set[asyncio.Task[None]] = set()
+        self._reader_by_turn: dict[TurnId, asyncio.Task[None]] = {}
+
+    async def run(self) -> None:
+        """Serve the socket until either side ends it."""
+        try:
+            async with self._tasks:
+                writer = self._tasks.create_task(self._outbox.run())
+                async for message in self._ws:
+                    await self._receive(message)
+                for answer in self._answers:
+                    answer.cancel()
+                if not self._outbox.is_closing:
+                    writer.cancel()
+        except* SlowReaderError:
+            self._metrics.slow_reader("websocket")
+            logger.info("a slow reader was dropped", extra={"request_id": self._request_id})
+        except* PeerGoneError:
+            logger.debug("the peer is gone", extra={"request_id": self._request_id})
+        await self._outbox.hang_up(1000)
+
+    async def close(self, code: int) -> None:
+        """Send what is queued, then close."""
+        await self._outbox.close(code)
+
+    async def _receive(self, message: WSMessage) -> None:
+        """Take one message; whatever is wrong with it is answered, and the socket stays."""
+        if message.type is WSMsgType.ERROR:
+            return  # the transport has closed the socket already, with the code that fits
+        value: object = None
+        with boundary(self._request_id) as caught:
+            if message.type is not WSMsgType.TEXT:
+                raise InvalidInputError("frames must be text")
+            value = read_json(message.data)
+            frame = parse_frame(value)
+            self._metrics.frame(frame.type)
+            await self._dispatch(frame)
+        if caught.error is not None:
+            self._metrics.frame("error")
+            await self._outbox.put(caught.error.frame(event_id=event_id_of(value)))
+
+    async def _dispatch(self, frame: Frame) -> None:
+        if isinstance(frame, PingFrame):
+            await self._outbox.put({"type": "pong", "nonce": frame.nonce})
+            return
+        if len(self._answers) >= self._max_streams:
+            message = f"at most {self._max_streams} replies are read on one socket at a time"
+            raise RequestError(429, "too_many_streams", message, is_retryable=True)
+        # Ends when the frame is answered, at the latest with the connection's task group.
+        task = self._tasks.create_task(self._answer(frame))
+        self._answers.add(task)
+        task.add_done_callback(self._answers.discard)
+
+    async def _answer(self, frame: StreamFrame | CancelFrame) -> None:
+        """Do what a frame asks; never raises, for that would end its neighbours."""
+        with boundary(self._request_id) as caught:
+            if isinstance(frame, CancelFrame):
+                await self._manager.cancel(self._owner, TurnId(frame.response_id))
+            else:
+                turn, after = await self._open(frame)
+                with self._metrics.stream("websocket"):
+                    await self._pump(turn, after)
+        if caught.error is not None:
+            await self._outbox.put(caught.error.frame(event_id=frame.event_id))
+
+    async def _open(self, frame: StreamFrame) -> tuple[Turn, int]:
+        """Find or make the turn that a frame is about, and the cursor to read it from."""
+        match frame:
+            case CreateFrame():
+                request = frame.to_request(self._defaults)
+                session_id = SessionId(frame.conversation)
+                return await self._manager.submit(self._owner, session_id, request), -1
+            case RegenerateFrame():
+                turn_id = TurnId(frame.response_id)
+                turn = await self._manager.turn(self._owner, turn_id)
+                params = params_for_regenerate(turn, frame)
+                turn = await self._manager.regenerate(
+                    self._owner, turn_id, params=params, client_turn_id=frame.client_turn_id
+                )
+                return turn, -1
+            case ResumeFrame():
+                turn = await self._manager.turn(self._owner, TurnId(frame.response_id))
+                return turn, frame.starting_after
+
+    async def _pump(self, turn: Turn, after: int) -> None:
+        """Copy a turn's events into the outbox. Takes over from an earlier reader of the turn."""
+        task = asyncio.current_task()
+        assert task is not None, "a coroutine runs in a task"
+        if (earlier := self._reader_by_turn.get(turn.id)) is not None:
+            earlier.cancel()
+        self._reader_by_turn[turn.id] = task
+        place = {"conversation": turn.session_id, "response_id": turn.id}
+        try:
+            async with closing(self._manager.read(self._owner, turn.id, after=after)) as events:
+                async for number, event in events:
+                    await self._outbox.put({**event_object(number, event), **place})
+        finally:
+            if self._reader_by_turn.get(turn.id) is task:
+                del self._reader_by_turn[turn.id]
+
+
+async def websocket(request: web.Request) -> web.StreamResponse:
+    """`GET /v1/ws`. Host and origin were checked before (`app/security.py`)."""
+    if request.app[READINESS].is_draining:
+        raise DrainingError("the server is stopping")
+    config = request.app[CONFIG]
+    ws = web.WebSocketResponse(
+        heartbeat=config.heartbeat_s,
+        timeout=config.send_timeout_s,
+        max_msg_size=config.max_body_bytes,
+        writer_limit=WRITER_LIMIT_BYTES,
+        autoclose=False,
+        # Deltas are small, and a compressor's window costs more memory than a connection.
+        compress=False,
+    )
+    if not ws.can_prepare(request):
+        raise RequestError(426, "upgrade_required", "this address speaks websocket only")
+    await ws.prepare(request)
+    connection, connections = Connection(ws, request), request.app[CONNECTIONS]
+    connections.add(connection)
+    try:
+        with request.app[METRICS].connection():
+            await connection.run()
+    finally:
+        connections.discard(connection)
+    return ws
