@@ -1,0 +1,122 @@
+/** The REST calls the page makes. Every failure is an `ApiError` with a stable code. */
+import { isRecord, type Response, type Session, type SessionPage } from "./protocol";
+
+export class ApiError extends Error {
+  constructor(
+    readonly code: string,
+    message: string,
+    readonly status: number,
+  ) {
+    super(message);
+  }
+}
+
+export interface Readiness {
+  readonly ready: boolean;
+  /** The state as the server names it; null when it could not be asked. */
+  readonly state: string | null;
+}
+
+const TIMEOUT_MS = 20_000;
+
+export interface Api {
+  listSessions(after?: string): Promise<SessionPage>;
+  getSession(id: string): Promise<Session>;
+  createSession(title: string): Promise<Session>;
+  deleteSession(id: string): Promise<void>;
+  listTurns(session: string): Promise<Response[]>;
+  fork(session: string, at: string, title: string | null): Promise<Session>;
+  readiness(): Promise<Readiness>;
+}
+
+/** `base` is what the calls are relative to, so that the page works below a path prefix. */
+export function createApi(base: string): Api {
+  const path = (...parts: string[]) =>
+    `${base}v1/sessions${parts.map((part) => `/${part}`).join("")}`;
+  const id = encodeURIComponent;
+  return {
+    async listSessions(after) {
+      const query = after === undefined ? "" : `&after=${id(after)}`;
+      return (await call("GET", `${path()}?limit=50&order=desc${query}`)) as SessionPage;
+    },
+    async getSession(session) {
+      return (await call("GET", path(id(session)))) as Session;
+    },
+    async createSession(title) {
+      return (await call("POST", path(), { title })) as Session;
+    },
+    async deleteSession(session) {
+      // keepalive: the delete of a closing page still reaches the server.
+      await call("DELETE", path(id(session)), undefined, { keepalive: true });
+    },
+    async listTurns(session) {
+      const body = await call("GET", `${path(id(session), "turns")}?all=true`);
+      // "As a list": bare, or in the list object that the sessions come in.
+      return (isRecord(body) && Array.isArray(body.data) ? body.data : body) as Response[];
+    },
+    async fork(session, at, title) {
+      const body = title === null ? { at } : { at, title };
+      return (await call("POST", path(id(session), "fork"), body)) as Session;
+    },
+    async readiness() {
+      return readReadiness(`${base}readyz`);
+    },
+  };
+}
+
+async function call(
+  method: string,
+  url: string,
+  body?: unknown,
+  more: RequestInit = {},
+): Promise<unknown> {
+  const request: RequestInit = { method, signal: AbortSignal.timeout(TIMEOUT_MS), ...more };
+  if (body !== undefined) {
+    request.headers = { "content-type": "application/json" };
+    request.body = JSON.stringify(body);
+  }
+  const answer = await send(url, request);
+  const json = await readJson(answer);
+  if (answer.ok) return json;
+  const error = isRecord(json) && isRecord(json.error) ? json.error : {};
+  throw new ApiError(
+    typeof error.code === "string" ? error.code : codeOf(answer.status),
+    typeof error.message === "string" ? error.message : "",
+    answer.status,
+  );
+}
+
+async function send(url: string, request: RequestInit): Promise<globalThis.Response> {
+  try {
+    return await fetch(url, request);
+  } catch (error) {
+    const timedOut = error instanceof DOMException && error.name === "TimeoutError";
+    throw new ApiError(timedOut ? "timeout" : "offline", "", 0);
+  }
+}
+
+async function readJson(answer: globalThis.Response): Promise<unknown> {
+  try {
+    return await answer.json();
+  } catch {
+    return null;
+  }
+}
+
+/** A code for answers that are not ours, a proxy's for instance. */
+function codeOf(status: number): string {
+  if (status === 404) return "not_found";
+  if (status === 413) return "request_too_large";
+  return status >= 502 && status <= 504 ? "unavailable" : "internal";
+}
+
+async function readReadiness(url: string): Promise<Readiness> {
+  try {
+    const answer = await fetch(url, { signal: AbortSignal.timeout(5_000), cache: "no-store" });
+    const body = await readJson(answer);
+    const state = isRecord(body) ? (body.state ?? body.status) : null;
+    return { ready: answer.ok, state: typeof state === "string" ? state : null };
+  } catch {
+    return { ready: false, state: null };
+  }
+}

@@ -1,0 +1,129 @@
+/** One turn on screen: what was said, the reply as far as it is, and what can be done with it. */
+import type { Signal } from "@preact/signals";
+import { useApp } from "../app";
+import { trouble } from "../errors";
+import { parentKey } from "../tree";
+import { isActive, type Turn } from "../turn";
+import { CopyButton } from "./CopyButton";
+import { IconButton } from "./IconButton";
+import { Markdown } from "./Markdown";
+import { Metrics } from "./Metrics";
+import { Problem } from "./Problem";
+import { Said } from "./Said";
+
+interface Props {
+  turn: Signal<Turn>;
+  siblings: readonly string[];
+  /** The session on screen; a turn of its origin can be forked here, not changed. */
+  session: string;
+  busy: boolean;
+}
+
+export function Exchange({ turn: signal, siblings, session, busy }: Props) {
+  const { chat } = useApp();
+  const turn = signal.value;
+  const own = turn.session === session;
+  const active = isActive(turn);
+  const onEdit = own && !busy ? (text: string) => chat.edit(turn, text) : null;
+  return (
+    <article class="exchange">
+      <Said text={turn.input} onEdit={onEdit} />
+      <div class="reply" aria-busy={active}>
+        <span class="hidden">Reply:</span>
+        {active && !turn.text ? <Waiting /> : <Markdown text={turn.text} growing={active} />}
+        {!active && <Ending turn={turn} canRepeat={own && !busy} />}
+        {!active && (
+          <footer class="reply-foot">
+            {turn.metrics && <Metrics metrics={turn.metrics} />}
+            <div class="tools">
+              <Versions session={session} turn={turn} siblings={siblings} />
+              {turn.text && <CopyButton text={() => turn.text} label="Copy reply" />}
+              {own && (
+                <IconButton
+                  icon="again"
+                  label="Regenerate"
+                  disabled={busy}
+                  onClick={() => chat.regenerate(turn)}
+                />
+              )}
+              <IconButton
+                icon="fork"
+                label="Fork: continues without recomputing"
+                onClick={() => void chat.fork(turn)}
+              />
+            </div>
+          </footer>
+        )}
+      </div>
+    </article>
+  );
+}
+
+export function Waiting() {
+  return (
+    <div class="waiting" role="img" aria-label="The reply is coming">
+      <i />
+      <i />
+      <i />
+    </div>
+  );
+}
+
+/** Why a reply ended otherwise than by itself. */
+function Ending({ turn, canRepeat }: { turn: Turn; canRepeat: boolean }) {
+  const { chat } = useApp();
+  if (turn.status === "completed") return null;
+  if (turn.status === "cancelled") return <p class="ending">Stopped</p>;
+  if (turn.status === "incomplete" && turn.reason === "max_output_tokens") {
+    return <p class="ending">Cut off at the length limit</p>;
+  }
+  const what =
+    turn.status === "failed"
+      ? trouble(turn.error?.code ?? "internal", turn.error?.message ?? "")
+      : { code: "", title: "The reply was interrupted.", detail: null, retryable: true };
+  return (
+    <Problem trouble={what}>
+      {canRepeat && what.retryable && (
+        <button type="button" class="button" onClick={() => chat.regenerate(turn)}>
+          Try again
+        </button>
+      )}
+    </Problem>
+  );
+}
+
+interface VersionsProps {
+  session: string;
+  turn: Turn;
+  siblings: readonly string[];
+}
+
+/** ‹ 2 / 3 ›: the versions that regenerating and editing made. */
+function Versions({ session, turn, siblings }: VersionsProps) {
+  const { state } = useApp();
+  if (siblings.length < 2) return null;
+  const at = siblings.indexOf(turn.id);
+  const go = (to: number) => {
+    const sibling = siblings[to];
+    if (sibling) state.choose(session, parentKey(turn.parent), sibling);
+  };
+  return (
+    <fieldset class="versions" aria-label="Versions">
+      <IconButton
+        icon="left"
+        label="Version before"
+        disabled={at <= 0}
+        onClick={() => go(at - 1)}
+      />
+      <span>
+        {at + 1} / {siblings.length}
+      </span>
+      <IconButton
+        icon="right"
+        label="Next version"
+        disabled={at >= siblings.length - 1}
+        onClick={() => go(at + 1)}
+      />
+    </fieldset>
+  );
+}

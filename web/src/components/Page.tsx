@@ -1,0 +1,86 @@
+/** The whole page: the list, the conversation, the message box. */
+import { useEffect, useRef } from "preact/hooks";
+import { useApp } from "../app";
+import { nameOf } from "../format";
+import { Announcer } from "./Announcer";
+import { Banner } from "./Banner";
+import { Composer, isRunning } from "./Composer";
+import { IconButton } from "./IconButton";
+import { Sidebar } from "./Sidebar";
+import { Thread } from "./Thread";
+import { Toasts } from "./Toasts";
+
+export function Page() {
+  const { state } = useApp();
+  useKeys();
+  return (
+    <div class="page">
+      <Sidebar />
+      <main class="main" inert={state.drawer.value}>
+        <TopBar />
+        <Thread />
+        <div class="dock">
+          <Banner />
+          <Composer />
+        </div>
+      </main>
+      <Toasts />
+      <Announcer />
+    </div>
+  );
+}
+
+function TopBar() {
+  const { state, navigate } = useApp();
+  const menu = useRef<HTMLDivElement>(null);
+  const id = state.current.value;
+  const session = id === null ? undefined : state.session(id);
+  const first = id === null ? undefined : state.structure(id)[0]?.input;
+  const name = session ? nameOf(session, first) : "New chat";
+  const drawer = state.drawer.value;
+  const wasOpen = useRef(false);
+  useEffect(() => {
+    document.title = session ? `${name} · Splice` : "Splice";
+  }, [name, session]);
+  useEffect(() => {
+    if (wasOpen.current && !drawer) menu.current?.querySelector("button")?.focus();
+    wasOpen.current = drawer;
+  }, [drawer]);
+  return (
+    <header class="topbar">
+      <div class="phone-only" ref={menu}>
+        <IconButton
+          icon="menu"
+          label="Show the chats"
+          onClick={() => {
+            state.drawer.value = true;
+          }}
+        />
+      </div>
+      <h1>{name}</h1>
+      {session && <span class="model">{session.model}</span>}
+      <IconButton icon="plus" label="New chat" class="phone-only" onClick={() => navigate(null)} />
+    </header>
+  );
+}
+
+/** Keys that work wherever the focus is. */
+function useKeys(): void {
+  const { state, chat, navigate } = useApp();
+  useEffect(() => {
+    const onKeyDown = (event: KeyboardEvent) => {
+      if (event.key === "Escape" && state.drawer.peek()) state.drawer.value = false;
+      else if (event.key === "Escape" && isRunning(state, state.current.peek())) chat.stop();
+      else if (
+        event.key.toLowerCase() === "o" &&
+        event.shiftKey &&
+        (event.ctrlKey || event.metaKey)
+      ) {
+        event.preventDefault();
+        navigate(null);
+      }
+    };
+    window.addEventListener("keydown", onKeyDown);
+    return () => window.removeEventListener("keydown", onKeyDown);
+  }, [state, chat, navigate]);
+}

@@ -1,0 +1,84 @@
+/**
+ * What went wrong, in words for a reader, and whether trying again can help. The codes are those
+ * of docs/protocol.md; the page adds `offline` and `timeout` for what never reached the server.
+ */
+
+export interface Trouble {
+  readonly code: string;
+  readonly title: string;
+  /** The server's own sentence, where it says more than the title. */
+  readonly detail: string | null;
+  readonly retryable: boolean;
+}
+
+const TITLES: Record<string, string> = {
+  offline: "The server can't be reached.",
+  timeout: "The server did not answer in time.",
+  context_length_exceeded: "This conversation is full.",
+  request_too_large: "This message is too large.",
+  session_not_found: "This conversation no longer exists.",
+  turn_not_found: "This reply no longer exists.",
+  not_found: "This no longer exists.",
+  session_busy: "A reply is still being written in this conversation.",
+  revision_conflict: "The conversation changed in another window.",
+  turn_not_ended: "The reply before is still being written.",
+  engine_busy: "Too many conversations are waiting. Try again in a moment.",
+  engine_unavailable: "The engine is restarting. Try again in a moment.",
+  engine_died: "The engine stopped in the middle of this reply and is restarting.",
+  sequence_failed: "This reply broke off inside the engine.",
+  draining: "The server is shutting down.",
+  store_unavailable: "The server can't reach its database.",
+  unavailable: "The server is not available right now.",
+  internal: "Something went wrong on the server.",
+};
+
+const RETRYABLE = new Set([
+  "offline",
+  "timeout",
+  "session_busy",
+  "revision_conflict",
+  "turn_not_ended",
+  "engine_busy",
+  "engine_unavailable",
+  "engine_died",
+  "sequence_failed",
+  "draining",
+  "store_unavailable",
+  "unavailable",
+  "internal",
+]);
+
+/** Codes whose title already says all that a reader can use. */
+const SELF_EXPLANATORY = new Set(["offline", "timeout", "engine_unavailable", "draining"]);
+
+export function trouble(code: string, message: string): Trouble {
+  const title = TITLES[code];
+  if (title === undefined) {
+    return { code, title: sentence(message), detail: null, retryable: RETRYABLE.has(code) };
+  }
+  return {
+    code,
+    title,
+    detail: message && !SELF_EXPLANATORY.has(code) ? sentence(message) : null,
+    retryable: RETRYABLE.has(code),
+  };
+}
+
+/** What to do about it, where the page knows. */
+export function advice(code: string): string | null {
+  switch (code) {
+    case "context_length_exceeded":
+      return "Start a new chat, or fork from an earlier turn.";
+    case "request_too_large":
+      return "Shorten it and send it again.";
+    default:
+      return null;
+  }
+}
+
+function sentence(message: string): string {
+  const text = message.trim();
+  if (!text) return "Something went wrong.";
+  const capital = text.charAt(0).toUpperCase() + text.slice(1);
+  return /[.!?]$/.test(capital) ? capital : `${capital}.`;
+}

@@ -1,0 +1,129 @@
+/** The composition root: the only place where clocks, storage, network and window meet the rest. */
+import { effect, untracked } from "@preact/signals";
+import { render } from "preact";
+import { createApi } from "./api";
+import { type App, AppContext } from "./app";
+import { Chat } from "./chat";
+import { Page } from "./components/Page";
+import { Drafts } from "./drafts";
+import { HealthWatch } from "./health";
+import { hashOf, sessionInHash } from "./route";
+import { Socket } from "./socket";
+import { State } from "./state";
+import { Streams } from "./streams";
+import "./styles/index.css";
+
+const HIDDEN_FLUSH_MS = 250;
+const RESUME_AGAIN_MS = 2_000;
+
+function compose(): App {
+  const base = new URL(".", document.baseURI);
+  const state = new State();
+  const api = createApi(base.pathname);
+  const drafts = new Drafts(storage());
+  const health = new HealthWatch(api, state, (run, ms) => setTimeout(run, ms));
+  const navigate = (session: string | null) => {
+    location.hash = hashOf(session);
+  };
+  const streams = new Streams({
+    state,
+    send: (frame) => socket.send(frame),
+    schedule: onNextFrame,
+    holds: () => state.health.peek() === "loading",
+    onUncertain: (outgoing) => void chat.settleRegeneration(outgoing),
+    onEnded: (turn) => chat.turnEnded(turn),
+    onTrouble: (what) => chat.toast(what.title),
+    later: (run) => setTimeout(run, RESUME_AGAIN_MS),
+  });
+  const socket = new Socket(
+    () => new WebSocket(socketUrl(base)),
+    {
+      onOpen: () => {
+        streams.onOpen();
+        chat.recover();
+      },
+      onFrame: (frame) => streams.onFrame(frame),
+      onTooLarge: () => streams.onTooLarge(),
+      onLink: (link) => {
+        state.link.value = link;
+        if (link === "waiting") health.check();
+      },
+    },
+    { set: (run, ms) => setTimeout(run, ms), clear: (timer) => clearTimeout(timer as number) },
+    Math.random,
+  );
+  const chat = new Chat({
+    state,
+    api,
+    streams,
+    drafts,
+    health,
+    navigate,
+    newId,
+    later: (run, ms) => setTimeout(run, ms),
+    cancelLater: (timer) => clearTimeout(timer as number),
+  });
+  health.check();
+  effect(() => {
+    if (state.health.value === "ready") untracked(() => streams.release());
+  });
+  return { state, chat, socket, navigate };
+}
+
+function follow(app: App): void {
+  const showAddressed = () => app.chat.show(sessionInHash(location.hash));
+  window.addEventListener("hashchange", showAddressed);
+  window.addEventListener("online", () => app.socket.nudge());
+  window.addEventListener("pagehide", () => app.chat.finishDeletes());
+  document.addEventListener("visibilitychange", () => {
+    if (document.visibilityState !== "visible") return;
+    app.socket.nudge();
+    void app.chat.refresh();
+  });
+  showAddressed();
+  void app.chat.loadSessions();
+  app.socket.start();
+}
+
+/** Frames of the screen stop in a hidden page, replies do not: whichever comes first. */
+function onNextFrame(run: () => void): void {
+  let ran = false;
+  const once = () => {
+    if (!ran) run();
+    ran = true;
+  };
+  requestAnimationFrame(once);
+  setTimeout(once, HIDDEN_FLUSH_MS);
+}
+
+function socketUrl(base: URL): string {
+  const url = new URL("v1/ws", base);
+  url.protocol = url.protocol === "https:" ? "wss:" : "ws:";
+  return url.href;
+}
+
+function storage(): Storage | null {
+  try {
+    return window.localStorage;
+  } catch {
+    return null;
+  }
+}
+
+/** crypto.randomUUID exists on https and localhost only; the page is also read over plain LAN. */
+function newId(): string {
+  const bytes = crypto.getRandomValues(new Uint8Array(16));
+  return Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
+}
+
+const root = document.getElementById("page");
+if (root) {
+  const app = compose();
+  follow(app);
+  render(
+    <AppContext.Provider value={app}>
+      <Page />
+    </AppContext.Provider>,
+    root,
+  );
+}

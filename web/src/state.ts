@@ -1,0 +1,179 @@
+/**
+ * Everything the page knows, as signals; no DOM, no I/O.
+ *
+ * Each turn has a signal of its own, so that a delta re-renders one reply and not the list. A turn
+ * is kept once though a fork shows it too; sessions hold ids. Invariant: an ended turn never
+ * becomes active again, and a snapshot never takes back what events have already told.
+ */
+import { batch, type Signal, signal } from "@preact/signals";
+import type { Trouble } from "./errors";
+import type { Session } from "./protocol";
+import type { Link } from "./socket";
+import { isActive, type Turn } from "./turn";
+
+/** What the reader asked for and the server has not confirmed yet. */
+export interface Outgoing {
+  /** The `client_turn_id`, and the frame's `event_id`. */
+  readonly id: string;
+  readonly session: string;
+  readonly parent: string | null;
+  readonly text: string;
+  /** The turn whose sibling this is to be, when it is a regeneration. */
+  readonly regenerates: string | null;
+  /** Stop was pressed before the turn had an id. */
+  readonly stop: boolean;
+  readonly trouble: Trouble | null;
+}
+
+export type Load = "loading" | "ready" | Trouble;
+export type Health = "checking" | "ready" | "loading" | "unreachable";
+
+export interface Toast {
+  readonly id: number;
+  readonly text: string;
+  readonly action: { readonly label: string; run(): void } | null;
+}
+
+export class State {
+  readonly sessions = signal<readonly Session[]>([]);
+  readonly hasMoreSessions = signal(false);
+  readonly sessionsLoad = signal<Load>("loading");
+  /** The session on screen; null is the new chat. */
+  readonly current = signal<string | null>(null);
+  readonly outgoing = signal<readonly Outgoing[]>([]);
+  /** The first message of a chat whose session is being made. */
+  readonly opening = signal<{ text: string; trouble: Trouble | null } | null>(null);
+  readonly stopping = signal<ReadonlySet<string>>(new Set());
+  /** Active turns by id → the sessions they run in, for the list's marks. */
+  readonly live = signal<ReadonlyMap<string, string>>(new Map());
+  /** Sessions with a reply that ended while another was on screen. */
+  readonly unread = signal<ReadonlySet<string>>(new Set());
+  readonly toasts = signal<readonly Toast[]>([]);
+  readonly link = signal<Link>("stopped");
+  readonly health = signal<Health>("checking");
+  readonly healthDetail = signal<string | null>(null);
+  /** What stands in the message box. */
+  readonly draft = signal("");
+  readonly drawer = signal(false);
+
+  readonly #turns = new Map<string, Signal<Turn>>();
+  readonly #members = new Map<string, Signal<readonly string[]>>();
+  readonly #choices = new Map<string, Signal<ReadonlyMap<string, string>>>();
+  readonly #loads = new Map<string, Signal<Load>>();
+
+  turn(id: string): Signal<Turn> | undefined {
+    return this.#turns.get(id);
+  }
+
+  members(session: string): Signal<readonly string[]> {
+    return made(this.#members, session, []);
+  }
+
+  choices(session: string): Signal<ReadonlyMap<string, string>> {
+    return made(this.#choices, session, new Map<string, string>());
+  }
+
+  load(session: string): Signal<Load> {
+    return made<Load>(this.#loads, session, "loading");
+  }
+
+  session(id: string): Session | undefined {
+    return this.sessions.value.find((session) => session.id === id);
+  }
+
+  /** The turns of a session without following their texts: id, parent and age never change. */
+  structure(session: string): readonly Turn[] {
+    return this.members(session).value.flatMap((id) => this.#turns.get(id)?.peek() ?? []);
+  }
+
+  /** An event's result: always newer than what was there. */
+  putTurn(turn: Turn, session: string = turn.session): void {
+    batch(() => {
+      const known = this.#turns.get(turn.id);
+      if (known) known.value = turn;
+      else this.#turns.set(turn.id, signal(turn));
+      const members = this.members(session);
+      if (!members.peek().includes(turn.id)) members.value = [...members.peek(), turn.id];
+      this.#mark(turn);
+    });
+  }
+
+  /** A snapshot from REST: older than live events, newer than an active turn without any. */
+  putTurns(session: string, turns: readonly Turn[]): void {
+    batch(() => {
+      for (const turn of turns) {
+        const known = this.#turns.get(turn.id)?.peek();
+        if (known && (!isActive(known) || (isActive(turn) && known.seen >= 0))) continue;
+        this.putTurn(turn, session);
+      }
+      const given = turns.map((turn) => turn.id);
+      const made = this.members(session)
+        .peek()
+        .filter((id) => !given.includes(id));
+      this.members(session).value = [...given, ...made];
+    });
+  }
+
+  putSession(session: Session): void {
+    const rest = this.sessions.peek().filter((other) => other.id !== session.id);
+    this.sessions.value = [session, ...rest].sort((a, b) => b.updated_at - a.updated_at);
+  }
+
+  dropSession(id: string): void {
+    this.sessions.value = this.sessions.peek().filter((session) => session.id !== id);
+  }
+
+  choose(session: string, key: string, turn: string | null): void {
+    const choices = new Map(this.choices(session).peek());
+    if (turn === null) choices.delete(key);
+    else choices.set(key, turn);
+    this.choices(session).value = choices;
+  }
+
+  putOutgoing(outgoing: Outgoing): void {
+    const rest = this.outgoing.peek().filter((other) => other.id !== outgoing.id);
+    this.outgoing.value = [...rest, outgoing];
+  }
+
+  dropOutgoing(id: string): void {
+    this.outgoing.value = this.outgoing.peek().filter((other) => other.id !== id);
+  }
+
+  setStopping(turn: string, stopping: boolean): void {
+    if (this.stopping.peek().has(turn) === stopping) return;
+    const all = new Set(this.stopping.peek());
+    if (stopping) all.add(turn);
+    else all.delete(turn);
+    this.stopping.value = all;
+  }
+
+  setUnread(session: string, unread: boolean): void {
+    if (this.unread.peek().has(session) === unread) return;
+    const all = new Set(this.unread.peek());
+    if (unread) all.add(session);
+    else all.delete(session);
+    this.unread.value = all;
+  }
+
+  #mark(turn: Turn): void {
+    const live = this.live.peek();
+    if (isActive(turn) === live.has(turn.id)) return;
+    const next = new Map(live);
+    if (isActive(turn)) next.set(turn.id, turn.session);
+    else {
+      next.delete(turn.id);
+      this.setStopping(turn.id, false);
+      if (this.current.peek() !== turn.session) this.setUnread(turn.session, true);
+    }
+    this.live.value = next;
+  }
+}
+
+function made<T>(all: Map<string, Signal<T>>, key: string, first: T): Signal<T> {
+  let found = all.get(key);
+  if (!found) {
+    found = signal(first);
+    all.set(key, found);
+  }
+  return found;
+}

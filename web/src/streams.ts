@@ -1,0 +1,235 @@
+/**
+ * The turns' side of the socket: sends what the reader asks for, folds what comes back, and makes
+ * every new connection go on where the last one broke off.
+ *
+ * Frames are queued and folded once a frame of the screen, in order. After a lost connection each
+ * active turn is resumed behind the last number it has seen, and what was never confirmed is said
+ * again: a create is idempotent by its `client_turn_id`; a regeneration is not, so the caller
+ * first looks whether it happened (`onUncertain`).
+ */
+import { batch } from "@preact/signals";
+import { type Trouble, trouble } from "./errors";
+import {
+  type ClientFrame,
+  type ErrorFrame,
+  isTurnEvent,
+  type ServerFrame,
+  type TurnEvent,
+} from "./protocol";
+import type { Outgoing, State } from "./state";
+import { parentKey } from "./tree";
+import { fold, follows, isActive, type Turn, turnFromResponse } from "./turn";
+
+export interface StreamsOptions {
+  state: State;
+  send(frame: ClientFrame): boolean;
+  /** The engine is known to be loading: requests wait for `release` instead of being refused. */
+  holds(): boolean;
+  /** Runs the flush soon, once: an animation frame in a visible page. */
+  schedule(flush: () => void): void;
+  /** A regeneration left on a connection that was lost; call `regenerateAgain` if it is missing. */
+  onUncertain(outgoing: Outgoing): void;
+  onEnded(turn: Turn): void;
+  /** An error that no request of ours asked for. */
+  onTrouble(trouble: Trouble): void;
+  /** Tries a failed resume again after a while. */
+  later(run: () => void): void;
+}
+
+const RESUME = "resume:";
+const CANCEL = "cancel:";
+
+export class Streams {
+  #queue: ServerFrame[] = [];
+  /** Requests that left on the present connection and are not answered yet. */
+  #sent = new Set<string>();
+  /** Regenerations that left on any connection. */
+  #left = new Set<string>();
+  /** Turns with a gap whose resume is on its way: their later events wait for it. */
+  #resuming = new Set<string>();
+
+  constructor(private readonly options: StreamsOptions) {}
+
+  request(outgoing: Outgoing): void {
+    this.options.state.putOutgoing(outgoing);
+    this.#dispatch(outgoing);
+  }
+
+  regenerateAgain(id: string): void {
+    this.#left.delete(id);
+    const outgoing = this.#outgoing(id);
+    if (outgoing) this.#dispatch(outgoing);
+  }
+
+  cancel(turn: string): void {
+    this.options.state.setStopping(turn, true);
+    this.options.send({ type: "response.cancel", response_id: turn, event_id: CANCEL + turn });
+  }
+
+  resume(turn: Turn): void {
+    this.options.send({
+      type: "response.resume",
+      response_id: turn.id,
+      starting_after: turn.seen,
+      event_id: RESUME + turn.id,
+    });
+  }
+
+  onOpen(): void {
+    this.flush();
+    this.#sent.clear();
+    this.#resuming.clear();
+    const { state } = this.options;
+    for (const id of state.live.peek().keys()) {
+      const turn = state.turn(id)?.peek();
+      if (!turn) continue;
+      this.resume(turn);
+      if (state.stopping.peek().has(id)) this.cancel(id);
+    }
+    for (const outgoing of state.outgoing.peek()) {
+      if (outgoing.trouble) continue;
+      if (this.#left.has(outgoing.id)) this.options.onUncertain(outgoing);
+      else this.#dispatch(outgoing);
+    }
+  }
+
+  /** The engine is ready: what was held goes out. */
+  release(): void {
+    for (const outgoing of this.options.state.outgoing.peek()) {
+      const waiting = !outgoing.trouble && !this.#sent.has(outgoing.id);
+      if (waiting && !this.#left.has(outgoing.id)) this.#dispatch(outgoing);
+    }
+  }
+
+  /** The connection was closed over the size of a frame: sending it again would close the next. */
+  onTooLarge(): void {
+    for (const id of this.#sent) this.#fail(id, trouble("request_too_large", ""));
+    this.#sent.clear();
+  }
+
+  onFrame(frame: ServerFrame): void {
+    if (this.#queue.length === 0) this.options.schedule(() => this.flush());
+    this.#queue.push(frame);
+  }
+
+  flush(): void {
+    const frames = this.#queue;
+    this.#queue = [];
+    batch(() => {
+      for (const frame of frames) {
+        if (isTurnEvent(frame)) this.#event(frame);
+        else if (frame.type === "error") this.#error(frame as ErrorFrame);
+      }
+    });
+  }
+
+  #dispatch(outgoing: Outgoing): void {
+    if (this.options.holds()) return;
+    const frame: ClientFrame =
+      outgoing.regenerates === null
+        ? {
+            type: "response.create",
+            conversation: outgoing.session,
+            input: outgoing.text,
+            client_turn_id: outgoing.id,
+            parent: outgoing.parent,
+            event_id: outgoing.id,
+          }
+        : {
+            type: "response.regenerate",
+            response_id: outgoing.regenerates,
+            event_id: outgoing.id,
+          };
+    if (!this.options.send(frame)) return;
+    this.#sent.add(outgoing.id);
+    if (outgoing.regenerates !== null) this.#left.add(outgoing.id);
+  }
+
+  #event(event: TurnEvent): void {
+    const { state } = this.options;
+    const turn = state.turn(event.response_id)?.peek() ?? this.#begin(event);
+    if (!turn || !isActive(turn)) return;
+    switch (follows(turn.seen, event)) {
+      case "duplicate":
+        return;
+      case "gap":
+        if (this.#resuming.has(turn.id)) return;
+        this.#resuming.add(turn.id);
+        this.resume(turn);
+        return;
+      case "next":
+        this.#resuming.delete(turn.id);
+        this.#put(fold(turn, event));
+    }
+  }
+
+  #put(turn: Turn): void {
+    this.options.state.putTurn(turn);
+    if (!isActive(turn)) this.options.onEnded(turn);
+  }
+
+  /** A turn's first event; null when it is of a turn the page never asked for. */
+  #begin(event: TurnEvent): Turn | null {
+    if (event.type !== "response.created" || !event.response) return null;
+    const turn = turnFromResponse(event.response, event.conversation);
+    const outgoing = this.#answeredBy(turn);
+    this.options.state.putTurn(turn);
+    if (!outgoing) return turn;
+    this.#settle(outgoing.id);
+    this.options.state.choose(turn.session, parentKey(turn.parent), turn.id);
+    this.options.state.dropOutgoing(outgoing.id);
+    if (outgoing.stop) this.cancel(turn.id);
+    return turn;
+  }
+
+  #answeredBy(turn: Turn): Outgoing | undefined {
+    const waiting = this.options.state.outgoing
+      .peek()
+      .filter((outgoing) => outgoing.session === turn.session && !outgoing.trouble);
+    return (
+      waiting.find((outgoing) => outgoing.id === turn.clientTurnId) ??
+      // A regeneration carries no id of ours; a branch runs one turn at a time, so this is it.
+      waiting.find((outgoing) => outgoing.regenerates !== null && outgoing.parent === turn.parent)
+    );
+  }
+
+  #error(frame: ErrorFrame): void {
+    const what = trouble(frame.error.code, frame.error.message);
+    const id = frame.event_id;
+    if (id?.startsWith(RESUME)) this.#resumeFailed(id.slice(RESUME.length), what);
+    else if (id?.startsWith(CANCEL)) this.options.state.setStopping(id.slice(CANCEL.length), false);
+    else if (id === null || !this.#fail(id, what)) this.options.onTrouble(what);
+  }
+
+  #resumeFailed(id: string, what: Trouble): void {
+    this.#resuming.delete(id);
+    const turn = this.options.state.turn(id)?.peek();
+    if (!turn || !isActive(turn)) return;
+    if (what.retryable) {
+      this.options.later(() => {
+        const now = this.options.state.turn(id)?.peek();
+        if (now && isActive(now)) this.resume(now);
+      });
+      return;
+    }
+    const error = { code: what.code, message: what.detail ?? what.title };
+    this.#put({ ...turn, status: "failed", error });
+  }
+
+  #fail(id: string, what: Trouble): boolean {
+    const outgoing = this.#outgoing(id);
+    this.#settle(id);
+    if (!outgoing) return false;
+    this.options.state.putOutgoing({ ...outgoing, trouble: what });
+    return true;
+  }
+
+  #settle(id: string): void {
+    this.#sent.delete(id);
+    this.#left.delete(id);
+  }
+
+  #outgoing(id: string): Outgoing | undefined {
+    return this.options.state.outgoing.peek().find((outgoing) => outgoing.id === id);
+  }
+}
