@@ -1,0 +1,156 @@
+"""The database: one async engine, its transactions, and the schema's state.
+
+A transaction (`tx`) is opened by `reading()` or `writing()` and lives for one store method; only
+here is anything committed. On SQLite a writer takes the write lock at once (`BEGIN IMMEDIATE`), so
+that it can't fail half-way for having read first.
+
+Raises StoreUnavailableError for what the world does to a database, ForeignDatabaseError for one
+that is not this program's.
+"""
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+
+from alembic import command
+from alembic.config import Config
+from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import Connection, event, inspect
+from sqlalchemy.engine import make_url
+from sqlalchemy.engine.interfaces import DBAPIConnection
+from sqlalchemy.exc import DBAPIError, IntegrityError, NoSuchModuleError, SQLAlchemyError
+from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker, create_async_engine
+from sqlalchemy.pool import ConnectionPoolEntry
+
+import migrations
+from sessions.errors import ForeignDatabaseError, StoreUnavailableError
+
+VERSION_TABLE = "splice_version"
+# Any number, as long as no other program on the same PostgreSQL takes it: "spli" in ASCII.
+MIGRATION_LOCK = 0x73706C69
+
+SQLITE_PRAGMAS = (
+    "PRAGMA busy_timeout=5000",
+    "PRAGMA journal_mode=WAL",
+    "PRAGMA synchronous=FULL",
+    "PRAGMA foreign_keys=ON",
+    "PRAGMA temp_store=MEMORY",
+)
+
+
+class Database:
+    """One database by its URL; a bare `sqlite:` URL is given the async driver."""
+
+    def __init__(self, url: str) -> None:
+        parsed = make_url(url)
+        if parsed.drivername == "sqlite":
+            parsed = parsed.set(drivername="sqlite+aiosqlite")
+        elif parsed.drivername in ("postgresql", "postgres"):
+            parsed = parsed.set(drivername="postgresql+psycopg")
+        try:
+            self._engine = create_async_engine(parsed)
+        except (NoSuchModuleError, ImportError) as exc:
+            raise StoreUnavailableError(f"no driver for {parsed.drivername}: {exc}") from exc
+        if parsed.get_backend_name() == "sqlite":
+            event.listen(self._engine.sync_engine, "connect", _prepare_sqlite_connection)
+            event.listen(self._engine.sync_engine, "begin", _begin_sqlite)
+        self._writers = async_sessionmaker(self._engine, expire_on_commit=False)
+        # The same pool; the option only tells `_begin_sqlite` that no lock is needed.
+        reader = self._engine.execution_options(read_only=True)
+        self._readers = async_sessionmaker(reader, expire_on_commit=False)
+
+    async def migrate(self) -> None:
+        """Bring the schema to head; a database already there is left as it is.
+
+        Raises ForeignDatabaseError when there are tables that this program did not make, or when
+        they were made by a newer version of it.
+        """
+        with _translated():
+            async with self._engine.begin() as connection:
+                await connection.run_sync(_upgrade)
+
+    async def close(self) -> None:
+        """Let all connections go."""
+        await self._engine.dispose()
+
+    @asynccontextmanager
+    async def reading(self) -> AsyncIterator[AsyncSession]:
+        """A transaction that only reads; it never waits for a writer on SQLite."""
+        with _translated():
+            async with self._readers() as tx, tx.begin():
+                yield tx
+
+    @asynccontextmanager
+    async def writing(self) -> AsyncIterator[AsyncSession]:
+        """A transaction, durable when the block is left without an exception.
+
+        An IntegrityError is let through: only the caller knows what a broken constraint means.
+        """
+        with _translated():
+            async with self._writers() as tx, tx.begin():
+                yield tx
+
+
+@contextmanager
+def _translated() -> Iterator[None]:
+    try:
+        yield
+    except IntegrityError:
+        raise
+    except DBAPIError as exc:
+        if "file is not a database" in str(exc.orig):
+            raise ForeignDatabaseError("the file is not a database") from exc
+        raise StoreUnavailableError(f"the database failed: {exc.orig}") from exc
+    except (SQLAlchemyError, OSError) as exc:
+        raise StoreUnavailableError(f"the database can't be used: {exc}") from exc
+
+
+def _prepare_sqlite_connection(connection: DBAPIConnection, _entry: ConnectionPoolEntry) -> None:
+    # The driver would begin transactions lazily and deferred; `_begin_sqlite` does it instead.
+    connection.isolation_level = None
+    cursor = connection.cursor()
+    for pragma in SQLITE_PRAGMAS:
+        cursor.execute(pragma)
+    cursor.close()
+
+
+def _begin_sqlite(connection: Connection) -> None:
+    is_read_only = connection.get_execution_options().get("read_only", False)
+    connection.exec_driver_sql("BEGIN DEFERRED" if is_read_only else "BEGIN IMMEDIATE")
+
+
+def alembic_config(connection: Connection) -> Config:
+    """Alembic's configuration for the migrations that come with the program."""
+    config = Config()
+    folder = Path(migrations.__file__).parent
+    config.set_main_option("script_location", str(folder).replace("%", "%%"))
+    config.attributes["connection"] = connection
+    return config
+
+
+def _upgrade(connection: Connection) -> None:
+    if connection.dialect.name == "postgresql":
+        connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({MIGRATION_LOCK})")
+    config = alembic_config(connection)
+    _refuse_foreign(connection, ScriptDirectory.from_config(config))
+    command.upgrade(config, "head")
+
+
+def _refuse_foreign(connection: Connection, scripts: ScriptDirectory) -> None:
+    tables = set(inspect(connection).get_table_names())
+    if not tables:
+        return
+    if VERSION_TABLE not in tables:
+        raise ForeignDatabaseError(
+            f"the database has {len(tables)} tables that are not this program's "
+            f"({', '.join(sorted(tables)[:3])}, …); give it one of its own"
+        )
+    context = MigrationContext.configure(connection, opts={"version_table": VERSION_TABLE})
+    known = {script.revision for script in scripts.walk_revisions()}
+    unknown = set(context.get_current_heads()) - known
+    if unknown:
+        raise ForeignDatabaseError(
+            f"the database is at revision {', '.join(sorted(unknown))}, which this version does "
+            "not know; it was written by a newer one"
+        )

@@ -1,0 +1,33 @@
+"""New ids: a prefix that says of what, the time in milliseconds, and 80 random bits.
+
+Ids made later sort later (to the millisecond), so that an index on them grows at its end.
+"""
+
+import secrets
+from datetime import datetime
+
+from sessions.types import ItemId, SessionId, TurnId
+
+
+def new_session_id(now: datetime) -> SessionId:
+    """A fresh `conv_…`."""
+    return SessionId(_new_id("conv", now))
+
+
+def new_turn_id(now: datetime) -> TurnId:
+    """A fresh `resp_…`."""
+    return TurnId(_new_id("resp", now))
+
+
+def new_item_id(now: datetime) -> ItemId:
+    """A fresh `msg_…`."""
+    return ItemId(_new_id("msg", now))
+
+
+def new_branch_id(now: datetime) -> str:
+    """A fresh `br_…`; never leaves the store."""
+    return _new_id("br", now)
+
+
+def _new_id(prefix: str, now: datetime) -> str:
+    return f"{prefix}_{int(now.timestamp() * 1000):012x}{secrets.token_hex(10)}"

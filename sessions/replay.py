@@ -1,0 +1,87 @@
+"""A turn's events made again from what is stored. Pure.
+
+The writer of a live feed uses the same three functions, so a replay has the same events under the
+same numbers; `delta_lengths` says how the reply had been cut.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from sessions.types import (
+    ReplyDelta,
+    ReplyItemAdded,
+    ReplyItemDone,
+    ReplyPartAdded,
+    ReplyPartDone,
+    ReplyTextDone,
+    Turn,
+    TurnCreated,
+    TurnEnded,
+    TurnEvent,
+    TurnInProgress,
+    TurnMetrics,
+    TurnStatus,
+)
+
+
+def replay(turn: Turn) -> tuple[TurnEvent, ...]:
+    """All events of a turn; of one still active those that its reply so far has made."""
+    events = list(opening(turn))
+    for text in _deltas(turn):
+        events.extend(delta(turn, text, is_first=len(events) == len(opening(turn))))
+    if not turn.status.is_active:
+        events.extend(closing(turn))
+    return tuple(events)
+
+
+def opening(turn: Turn) -> tuple[TurnEvent, ...]:
+    """What comes before anything was generated."""
+    bare = replace(
+        turn,
+        status=TurnStatus.PENDING,
+        reply_text="",
+        delta_lengths=(),
+        incomplete_reason=None,
+        error=None,
+        usage=None,
+        timing=None,
+        finished_at=None,
+    )
+    return TurnCreated(bare), TurnInProgress(replace(bare, status=TurnStatus.RUNNING))
+
+
+def delta(turn: Turn, text: str, *, is_first: bool) -> tuple[TurnEvent, ...]:
+    """A piece of the reply; the first one opens the reply's item."""
+    return (*(_item_opened(turn) if is_first else ()), ReplyDelta(turn.reply_item_id, text))
+
+
+def closing(turn: Turn) -> tuple[TurnEvent, ...]:
+    """What comes behind the last piece of an ended turn's reply.
+
+    A failed turn goes straight to its end; every other one shows its reply's item, empty or not.
+    """
+    assert not turn.status.is_active, turn.status
+    if turn.status is TurnStatus.FAILED:
+        return (TurnEnded(turn),)
+    item_id, text = turn.reply_item_id, turn.reply_text
+    status = "completed" if turn.status is TurnStatus.COMPLETED else "incomplete"
+    events = list(() if turn.delta_lengths else _item_opened(turn))
+    events.append(ReplyTextDone(item_id, text))
+    events.append(ReplyPartDone(item_id, text))
+    events.append(ReplyItemDone(item_id, text, status))
+    if turn.usage is not None and turn.timing is not None:
+        events.append(TurnMetrics(turn.id, turn.usage, turn.timing))
+    events.append(TurnEnded(turn))
+    return tuple(events)
+
+
+def _item_opened(turn: Turn) -> tuple[TurnEvent, ...]:
+    return ReplyItemAdded(turn.reply_item_id), ReplyPartAdded(turn.reply_item_id)
+
+
+def _deltas(turn: Turn) -> Iterator[str]:
+    start = 0
+    for length in turn.delta_lengths:
+        yield turn.reply_text[start : start + length]
+        start += length
+    assert start == len(turn.reply_text), f"{turn.id}: deltas cover {start} characters"

@@ -1,0 +1,176 @@
+"""Between rows and frozen values, both ways. No SQL, no decisions."""
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from model.config import SamplingParams
+from model.messages import ClaimReport, MissReason
+from sessions.tables import NodeRow, ResponseRow, SessionRow, TokenSpanRow
+from sessions.token_log import TokenSpan, pack_ids, unpack_ids
+from sessions.types import (
+    Item,
+    ItemId,
+    ItemKind,
+    OwnerId,
+    Session,
+    SessionId,
+    Timing,
+    Turn,
+    TurnError,
+    TurnId,
+    TurnStatus,
+    Usage,
+)
+
+
+def to_session(row: SessionRow) -> Session:
+    """A session as stored."""
+    return Session(
+        id=SessionId(row.id),
+        owner=OwnerId(row.owner_id),
+        title=row.title,
+        instructions=row.instructions,
+        model=row.model,
+        fingerprint=row.fingerprint,
+        metadata=dict(row.labels),
+        head_turn_id=_turn_id(row.head_id),
+        forked_from=_turn_id(row.forked_from_id),
+        revision=row.revision,
+        created_at=row.created_at,
+        updated_at=row.updated_at,
+    )
+
+
+def to_turn(row: ResponseRow, inputs: Sequence[NodeRow], reply: NodeRow | None) -> Turn:
+    """A turn as stored; without a reply's node its text is what the last checkpoint had."""
+    return Turn(
+        id=TurnId(row.id),
+        session_id=SessionId(row.session_id),
+        parent_id=_turn_id(row.parent_id),
+        client_turn_id=row.client_turn_id,
+        status=TurnStatus(row.status),
+        params=to_params(row.request["params"]),
+        model=row.model,
+        input_items=tuple(to_item(node) for node in inputs),
+        reply_item_id=ItemId(row.reply_node_id),
+        reply_text=reply.text if reply is not None else row.partial_text or "",
+        delta_lengths=tuple(row.delta_lengths),
+        incomplete_reason=row.incomplete_reason,
+        error=TurnError(**row.error) if row.error is not None else None,
+        usage=_to_usage(row.usage) if row.usage is not None else None,
+        timing=Timing(**row.timing) if row.timing is not None else None,
+        metadata=dict(row.labels),
+        created_at=row.created_at,
+        finished_at=row.finished_at,
+    )
+
+
+def to_item(node: NodeRow) -> Item:
+    """One item of the conversation."""
+    return Item(
+        id=ItemId(node.id),
+        session_id=SessionId(node.session_id),
+        turn_id=TurnId(node.response_id),
+        kind=ItemKind(node.kind),
+        role=node.role,
+        text=node.text,
+        status=node.status,
+        created_at=node.created_at,
+    )
+
+
+def from_item(item: Item, *, position: int, parent_id: str | None, is_output: bool) -> NodeRow:
+    """The node to insert for an item."""
+    return NodeRow(
+        id=item.id,
+        session_id=item.session_id,
+        response_id=item.turn_id,
+        parent_id=parent_id,
+        position=position,
+        is_output=is_output,
+        kind=item.kind.value,
+        role=item.role,
+        text=item.text,
+        payload=None,
+        status=item.status,
+        created_at=item.created_at,
+    )
+
+
+def reply_item(turn: Turn) -> Item:
+    """The item that an ended turn's reply becomes."""
+    assert turn.finished_at is not None, f"{turn.id} has not ended"
+    return Item(
+        id=turn.reply_item_id,
+        session_id=turn.session_id,
+        turn_id=turn.id,
+        kind=ItemKind.MESSAGE,
+        role="assistant",
+        text=turn.reply_text,
+        status="completed" if turn.status is TurnStatus.COMPLETED else "incomplete",
+        created_at=turn.finished_at,
+    )
+
+
+def to_span(row: TokenSpanRow) -> TokenSpan:
+    """A turn's part of the token log."""
+    return TokenSpan(
+        turn_id=TurnId(row.response_id),
+        base_id=_turn_id(row.base_id),
+        keep_tokens=row.keep_tokens,
+        num_prompt_tokens=row.num_prompt_tokens,
+        ids=unpack_ids(row.ids),
+        fingerprint=row.fingerprint,
+    )
+
+
+def from_span(span: TokenSpan) -> TokenSpanRow:
+    """The row to insert for a span."""
+    return TokenSpanRow(
+        response_id=span.turn_id,
+        base_id=span.base_id,
+        keep_tokens=span.keep_tokens,
+        num_prompt_tokens=span.num_prompt_tokens,
+        ids=pack_ids(span.ids),
+        fingerprint=span.fingerprint,
+    )
+
+
+def from_params(params: SamplingParams) -> dict[str, Any]:
+    """Sampling parameters as JSON."""
+    return asdict(params)
+
+
+def to_params(stored: dict[str, Any]) -> SamplingParams:
+    """The inverse of `from_params`; parameters that a newer version added are left out."""
+    known = {k: v for k, v in stored.items() if k in SamplingParams.__dataclass_fields__}
+    for name in ("stop", "stop_token_ids"):
+        known[name] = tuple(known.get(name, ()))
+    known["logit_bias"] = tuple((int(i), float(b)) for i, b in known.get("logit_bias", ()))
+    return SamplingParams(**known)
+
+
+def ending_values(turn: Turn) -> dict[str, Any]:
+    """What an UPDATE sets when a turn has ended."""
+    return {
+        "status": turn.status.value,
+        "partial_text": None,
+        "delta_lengths": list(turn.delta_lengths),
+        "incomplete_reason": turn.incomplete_reason,
+        "error": asdict(turn.error) if turn.error is not None else None,
+        "usage": asdict(turn.usage) if turn.usage is not None else None,
+        "timing": asdict(turn.timing) if turn.timing is not None else None,
+        "finished_at": turn.finished_at,
+    }
+
+
+def _to_usage(stored: dict[str, Any]) -> Usage:
+    claim = dict(stored["claim"])
+    if claim["reason"] is not None:
+        claim["reason"] = MissReason(claim["reason"])
+    return Usage(**{**stored, "claim": ClaimReport(**claim)})
+
+
+def _turn_id(value: str | None) -> TurnId | None:
+    return TurnId(value) if value is not None else None

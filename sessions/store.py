@@ -1,0 +1,330 @@
+"""All the SQL (with `queries` and `turn_writes`, which only this imports).
+
+One method a question; frozen values in and out, never rows or transactions.
+
+Every method is one transaction: when it returns, what it wrote is durable. Nothing here decides
+what a turn may do; what only the database can tell (who wrote first, whose lease it is) is
+answered by a conflict or by False.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime
+
+from sqlalchemy import exists, or_, select, tuple_, update
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from sessions import rows
+from sessions.database import Database
+from sessions.errors import (
+    InvalidInputError,
+    RevisionConflictError,
+    SessionNotFoundError,
+    TurnNotFoundError,
+)
+from sessions.queries import (
+    OWN,
+    ancestor_ids,
+    base_ids,
+    descends_into_a_fork,
+    is_active,
+)
+from sessions.tables import NodeRow, OwnerRow, ResponseRow, SessionRow, TokenSpanRow
+from sessions.token_log import TokenSpan
+from sessions.turn_writes import (
+    Checkpoint,
+    Lease,
+    NewTurn,
+    add_reply,
+    input_rows,
+    move_head,
+    pick_branch,
+    response_row,
+    set_ids,
+    update_owned,
+)
+from sessions.types import (
+    OwnerId,
+    Page,
+    Session,
+    SessionId,
+    Turn,
+    TurnId,
+    TurnStatus,
+)
+
+
+class Store:
+    """The durable truth, asked one question at a time."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    # Sessions.
+
+    async def add_session(self, session: Session, *, clock_at: datetime) -> None:
+        """Insert a session, and its owner when it is the owner's first."""
+        async with self._database.writing() as tx:
+            await _ensure_owner(tx, session.owner, session.created_at)
+            tx.add(
+                SessionRow(
+                    id=session.id,
+                    owner_id=session.owner,
+                    title=session.title,
+                    instructions=session.instructions,
+                    model=session.model,
+                    fingerprint=session.fingerprint,
+                    head_id=session.head_turn_id,
+                    forked_from_id=session.forked_from,
+                    revision=session.revision,
+                    labels=session.metadata,
+                    settings={},
+                    clock_at=clock_at,
+                    created_at=session.created_at,
+                    updated_at=session.updated_at,
+                )
+            )
+
+    async def session(self, owner: OwnerId, session_id: SessionId) -> Session:
+        """Raises SessionNotFoundError also for another owner's, and for a deleted one."""
+        async with self._database.reading() as tx:
+            return rows.to_session(await _session_row(tx, owner, session_id))
+
+    async def clock_at(self, session_id: SessionId) -> datetime:
+        """What the session's chat template is told the time is."""
+        async with self._database.reading() as tx:
+            query = select(SessionRow.clock_at).where(SessionRow.id == session_id)
+            return (await tx.scalars(query)).one()
+
+    async def sessions(
+        self, owner: OwnerId, *, limit: int, after: SessionId | None, is_descending: bool
+    ) -> Page:
+        """A page by time of last use. Raises InvalidInputError for an unknown `after`."""
+        recency = (SessionRow.updated_at, SessionRow.id)
+        order = [column.desc() if is_descending else column.asc() for column in recency]
+        query = select(SessionRow).where(
+            SessionRow.owner_id == owner, SessionRow.deleted_at.is_(None)
+        )
+        async with self._database.reading() as tx:
+            if after is not None:
+                last = await tx.get(SessionRow, after)
+                if last is None or last.owner_id != owner:
+                    raise InvalidInputError(f"no session has the id {after!r}", param="after")
+                edge = tuple_(SessionRow.updated_at, SessionRow.id)
+                bound = (last.updated_at, last.id)
+                query = query.where(edge < bound if is_descending else edge > bound)
+            found = (await tx.scalars(query.order_by(*order).limit(limit + 1))).all()
+        data = tuple(rows.to_session(row) for row in found[:limit])
+        return Page(data=data, has_more=len(found) > limit)
+
+    async def delete_session(
+        self, owner: OwnerId, session_id: SessionId, now: datetime
+    ) -> tuple[TurnId, ...]:
+        """Mark a session deleted; its turns that are still active."""
+        async with self._database.writing() as tx:
+            row = await _session_row(tx, owner, session_id)
+            row.deleted_at = now
+            row.revision += 1
+            query = select(ResponseRow.id).where(ResponseRow.session_id == session_id, is_active())
+            return tuple(TurnId(turn_id) for turn_id in await tx.scalars(query))
+
+    # Reading turns.
+
+    async def turn(self, owner: OwnerId, turn_id: TurnId) -> Turn:
+        """Raises TurnNotFoundError also for another owner's.
+
+        A deleted session's turns can be read as long as a fork that came after them lives.
+        """
+        async with self._database.reading() as tx:
+            row = await tx.get(ResponseRow, turn_id)
+            session = await tx.get(SessionRow, row.session_id) if row is not None else None
+            if row is None or session is None or session.owner_id != owner:
+                raise TurnNotFoundError(f"no turn has the id {turn_id!r}")
+            if session.deleted_at is not None:
+                query = select(descends_into_a_fork(turn_id, owner))
+                if not (await tx.scalars(query)).one():
+                    raise TurnNotFoundError(f"no turn has the id {turn_id!r}")
+            return (await _to_turns(tx, [row]))[0]
+
+    async def any_turn(self, turn_id: TurnId) -> Turn:
+        """A turn whoever owns it, for the code that runs it; it must exist."""
+        async with self._database.reading() as tx:
+            return (await _to_turns(tx, [await tx.get_one(ResponseRow, turn_id)]))[0]
+
+    async def path(self, turn_id: TurnId) -> tuple[Turn, ...]:
+        """The turn and all before it, oldest first, across forks."""
+        ancestors = ancestor_ids(turn_id)
+        query = (
+            select(ResponseRow)
+            .join(ancestors, ancestors.c.id == ResponseRow.id)
+            .order_by(ancestors.c.depth.desc())
+        )
+        async with self._database.reading() as tx:
+            return await _to_turns(tx, (await tx.scalars(query)).all())
+
+    async def is_ancestor(self, turn_id: TurnId, *, of: TurnId) -> bool:
+        """Whether a turn is another one, or lies before it."""
+        ancestors = ancestor_ids(of)
+        async with self._database.reading() as tx:
+            query = select(exists().where(ancestors.c.id == turn_id))
+            return (await tx.scalars(query)).one()
+
+    async def tree(self, session_id: SessionId) -> tuple[Turn, ...]:
+        """All of the session's own turns, oldest first."""
+        query = (
+            select(ResponseRow)
+            .where(ResponseRow.session_id == session_id)
+            .order_by(ResponseRow.created_at, ResponseRow.id)
+        )
+        async with self._database.reading() as tx:
+            return await _to_turns(tx, (await tx.scalars(query)).all())
+
+    async def submitted(
+        self, session_id: SessionId, client_turn_id: str
+    ) -> tuple[Turn, str] | None:
+        """The turn that a client submitted under its own id, and the digest of what it asked."""
+        query = select(ResponseRow).where(
+            ResponseRow.session_id == session_id, ResponseRow.client_turn_id == client_turn_id
+        )
+        async with self._database.reading() as tx:
+            row = (await tx.scalars(query)).one_or_none()
+            if row is None:
+                return None
+            return (await _to_turns(tx, [row]))[0], row.request["digest"]
+
+    # The token log.
+
+    async def span(self, turn_id: TurnId) -> TokenSpan:
+        """A turn's own part of the log; every turn has one."""
+        query = select(TokenSpanRow).where(TokenSpanRow.response_id == turn_id)
+        async with self._database.reading() as tx:
+            return rows.to_span((await tx.scalars(query)).one())
+
+    async def spans(self, turn_id: TurnId) -> tuple[TokenSpan, ...]:
+        """The turn's span and those of its bases, oldest first."""
+        chain = base_ids(turn_id)
+        query = (
+            select(TokenSpanRow)
+            .join(chain, chain.c.id == TokenSpanRow.response_id)
+            .order_by(chain.c.depth.desc())
+        )
+        async with self._database.reading() as tx:
+            return tuple(rows.to_span(row) for row in await tx.scalars(query))
+
+    async def base_turns(self, turn_id: TurnId) -> tuple[Turn, ...]:
+        """The turns whose words are in a turn's log, itself last."""
+        chain = base_ids(turn_id)
+        query = (
+            select(ResponseRow)
+            .join(chain, chain.c.id == ResponseRow.id)
+            .order_by(chain.c.depth.desc())
+        )
+        async with self._database.reading() as tx:
+            return await _to_turns(tx, (await tx.scalars(query)).all())
+
+    # Writing turns.
+
+    async def add_turn(self, new: NewTurn) -> None:
+        """Insert an active turn and make it the session's head.
+
+        Raises SessionNotFoundError when the session was deleted meanwhile, RevisionConflictError
+        when somebody wrote first: then everything must be read again.
+        """
+        try:
+            async with self._database.writing() as tx:
+                await move_head(tx, new)
+                branch_id = await pick_branch(tx, new.turn)
+                tx.add(response_row(new, branch_id))
+                await tx.flush()
+                tx.add_all(await input_rows(tx, new))
+                tx.add(rows.from_span(new.span))
+        except IntegrityError as exc:
+            raise RevisionConflictError("another turn was submitted at the same time") from exc
+
+    async def checkpoint(self, lease: Lease, checkpoint: Checkpoint) -> bool:
+        """Keep what there is of a reply and renew its lease; False when it is no longer ours."""
+        values = {
+            "status": TurnStatus.RUNNING.value,
+            "partial_text": checkpoint.text,
+            "delta_lengths": list(checkpoint.delta_lengths),
+            "lease_until": lease.until,
+        }
+        async with self._database.writing() as tx:
+            if not await update_owned(tx, lease, values):
+                return False
+            await set_ids(tx, lease.turn_id, checkpoint.ids)
+            return True
+
+    async def end_turn(self, lease: Lease, turn: Turn, ids: tuple[int, ...]) -> bool:
+        """Write a turn's end, its reply and its ids; False when it is no longer ours."""
+        assert not turn.status.is_active, turn.status
+        async with self._database.writing() as tx:
+            if not await update_owned(tx, lease, rows.ending_values(turn)):
+                return False
+            await set_ids(tx, turn.id, ids)
+            await add_reply(tx, turn)
+            return True
+
+    async def renew(self, runner_id: str, turn_ids: Sequence[TurnId], until: datetime) -> None:
+        """Extend the leases of those of the turns that are still the runner's."""
+        statement = (
+            update(ResponseRow)
+            .where(ResponseRow.id.in_(turn_ids), ResponseRow.runner_id == runner_id, is_active())
+            .values(lease_until=until)
+        )
+        async with self._database.writing() as tx:
+            await tx.execute(statement)
+
+    async def interrupt_abandoned(
+        self, runner_id: str, now: datetime, *, spare: Sequence[TurnId]
+    ) -> tuple[TurnId, ...]:
+        """End, as interrupted, the active turns that nobody runs any more.
+
+        Those are the runner's own but for `spare`, and those whose lease is over. Each keeps what
+        its last checkpoint had.
+        """
+        is_abandoned = or_(ResponseRow.runner_id == runner_id, ResponseRow.lease_until < now)
+        query = select(ResponseRow).where(is_active(), is_abandoned, ResponseRow.id.notin_(spare))
+        async with self._database.writing() as tx:
+            found = (await tx.scalars(query.with_for_update())).all()
+            for turn in await _to_turns(tx, found):
+                ended = replace(turn, status=TurnStatus.INTERRUPTED, finished_at=now)
+                statement = update(ResponseRow).where(ResponseRow.id == turn.id)
+                values = {**rows.ending_values(ended), "epoch": ResponseRow.epoch + 1}
+                await tx.execute(statement.values(**values), execution_options=OWN)
+                await add_reply(tx, ended)
+            return tuple(TurnId(row.id) for row in found)
+
+
+async def _ensure_owner(tx: AsyncSession, owner: OwnerId, now: datetime) -> None:
+    if await tx.get(OwnerRow, owner) is not None:
+        return
+    try:
+        async with tx.begin_nested():
+            tx.add(OwnerRow(id=owner, created_at=now))
+    except IntegrityError:
+        return  # another server made it between the two statements
+
+
+async def _session_row(tx: AsyncSession, owner: OwnerId, session_id: SessionId) -> SessionRow:
+    row = await tx.get(SessionRow, session_id)
+    if row is None or row.owner_id != owner or row.deleted_at is not None:
+        raise SessionNotFoundError(f"no session has the id {session_id!r}")
+    return row
+
+
+async def _to_turns(tx: AsyncSession, found: Sequence[ResponseRow]) -> tuple[Turn, ...]:
+    wanted = {row.input_response_id for row in found} | {row.id for row in found}
+    query = select(NodeRow).where(NodeRow.response_id.in_(wanted)).order_by(NodeRow.position)
+    inputs: dict[str, list[NodeRow]] = {}
+    replies: dict[str, NodeRow] = {}
+    for node in await tx.scalars(query):
+        if node.is_output:
+            replies[node.response_id] = node
+        else:
+            inputs.setdefault(node.response_id, []).append(node)
+    return tuple(
+        rows.to_turn(row, inputs.get(row.input_response_id, ()), replies.get(row.id))
+        for row in found
+    )
