@@ -107,27 +107,38 @@ def _option(name: str) -> object:
 
 def _serve(settings: Settings) -> None:
     """Serve the page, REST and the websocket."""
-    from app import server
-    from app.application import ENGINE, build_application
-    from model.provision import obtain
+    from app import serving
+    from app.application import build_application, drain
 
     console = Console(stderr=True)
+    failures: list[str] = []
 
     def say(message: str) -> None:
         console.print(f"[dim]·[/dim] {escape(message)}", highlight=False)
 
+    def ready(info: "EngineInfo") -> None:
+        console.print(_banner(url, info, settings))
+
+    def failed(message: str) -> None:
+        failures.append(message)
+        server.stop()
+
     configure_logging(settings.log_level, settings.log_format)
     _make_data_dir(settings)
     sock = _bind(settings)
-    obtain(settings.model, settings.models_dir, say)
+    url = serving.url_of(sock)
+    server = serving.Serving(sock)
     application = build_application(
-        _app_config(settings), settings.engine_config(), on_progress=say
+        _app_config(settings),
+        settings.engine_config(),
+        on_progress=say,
+        on_ready=ready,
+        on_failed=failed,
     )
-
-    def ready() -> None:
-        console.print(_banner(server.url_of(sock), application[ENGINE].info, settings))
-
-    asyncio.run(server.serve(application, sock, ready))
+    say(f"listening on {url}; loading the model")
+    asyncio.run(server.run(application, drain))
+    if failures:
+        raise _RefusalError(failures[0])
     say("stopped")
 
 
@@ -170,10 +181,10 @@ def _make_data_dir(settings: Settings) -> None:
 
 
 def _bind(settings: Settings) -> socket.socket:
-    from app import server
+    from app import serving
 
     try:
-        return server.bind(settings.host, settings.port)
+        return serving.bind(settings.host, settings.port)
     except OSError as exc:
         raise _RefusalError(
             f"can't listen on {settings.host} port {settings.port}: {exc.strerror}; "

@@ -1,7 +1,6 @@
 """One process serving one application, from the bound socket to the last closed connection.
 
-The socket is bound before anything slow happens, so that a busy port is known at once; it listens
-only when the application is ready. SIGINT or SIGTERM stops in order: no new connections, running
+The socket is bound before anything slow happens, so that a busy port is known at once. SIGINT or SIGTERM stops in order: no new connections, running
 turns drained, contexts unwound. A second signal doesn't wait.
 """
 
@@ -9,7 +8,7 @@ import asyncio
 import contextlib
 import signal
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 
 from aiohttp import web
@@ -39,26 +38,43 @@ def url_of(sock: socket.socket) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-async def serve(app: web.Application, sock: socket.socket, on_ready: Callable[[], None]) -> None:
-    """Start the application, call `on_ready`, and serve until a signal comes.
+class Serving:
+    """The serving of one application; `stop` ends it from within, as a signal does from without."""
 
-    What the application's start raises comes out, after whatever had started is undone.
-    """
-    runner = web.AppRunner(
-        app, access_log=None, handle_signals=False, shutdown_timeout=_HANDLERS_END_S
-    )
-    task = asyncio.current_task()
-    assert task is not None, "serve runs in a task"
-    try:
-        with _stopped_by_signals(task), contextlib.suppress(asyncio.CancelledError):
-            await runner.setup()
-            await web.SockSite(runner, sock).start()
-            on_ready()
-            await asyncio.Event().wait()
-        task.uncancel()
-    finally:
-        await runner.cleanup()
-        sock.close()
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock = sock
+        self._task: asyncio.Task[None] | None = None
+
+    def stop(self) -> None:
+        """Let `run` come to its end. To be called on its loop."""
+        if self._task is not None:
+            self._task.cancel()
+
+    async def run(
+        self, app: web.Application, drain: Callable[[web.Application], Awaitable[None]]
+    ) -> None:
+        """Serve until `stop` or a signal; then drain, while it still listens, and clean up.
+
+        What the application's start raises comes out, after whatever had started is undone.
+        """
+        runner = web.AppRunner(
+            app, access_log=None, handle_signals=False, shutdown_timeout=_HANDLERS_END_S
+        )
+        self._task = asyncio.current_task()
+        assert self._task is not None, "run is run by a task"
+        is_listening = False
+        try:
+            with _stopped_by_signals(self._task), contextlib.suppress(asyncio.CancelledError):
+                await runner.setup()
+                await web.SockSite(runner, self._sock).start()
+                is_listening = True
+                await asyncio.Event().wait()
+            self._task.uncancel()
+            if is_listening:
+                await drain(app)
+        finally:
+            await runner.cleanup()
+            self._sock.close()
 
 
 @contextmanager
