@@ -1,1 +1,1 @@
-"""The engine: scheduler, block pool, prefix index and tensors. Everything here may be recomputed."""
+"""The engine: scheduler, block pool, prefix index and tensors. All of it can be recomputed."""

@@ -16,7 +16,7 @@ from model.errors import OutOfBlocksError
 
 
 class BlockPool:
-    """Reference counts and the order of reuse of `num_blocks` blocks, named 0 to num_blocks − 1."""
+    """Reference counts and the order of reuse of `num_blocks` blocks, named 0 to num_blocks - 1."""
 
     def __init__(self, num_blocks: int) -> None:
         self.num_blocks = num_blocks

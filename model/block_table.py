@@ -1,7 +1,7 @@
 """The blocks of one token sequence, in order: logical position → physical slot.
 
 A table names blocks and owns no reference counts: whoever changes a table (`cache_manager`) moves
-the counts with it. Entry i holds the positions i·block_size … (i+1)·block_size − 1.
+the counts with it. Entry i holds the positions i·block_size … (i+1)·block_size - 1.
 """
 
 from collections.abc import Iterable

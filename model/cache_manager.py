@@ -156,7 +156,7 @@ class CacheManager:
     # Grow and commit
 
     def grow(self, sequence: Sequence, num_new_tokens: int) -> None:
-        """Make sure that the next `num_new_tokens` positions have blocks of their own to be written.
+        """Give the next `num_new_tokens` positions blocks that may be written.
 
         Raises OutOfBlocksError when parked tables can't yield enough either; nothing has changed.
         """
@@ -214,7 +214,7 @@ class CacheManager:
         return sum(self._drop_parked(turn_id, forget=forget) for turn_id in turns)
 
     def evict_all(self) -> int:
-        """Forget everything that no running sequence holds; the number of blocks freed or forgotten."""
+        """Forget everything that no running sequence holds; how many blocks that were."""
         num_parked = sum(self._drop_parked(turn_id, forget=True) for turn_id in list(self._parked))
         return num_parked + sum(self.index.forget(b) for b in self.pool.free_block_ids())
 

@@ -4,9 +4,9 @@ Joins what must not know each other: the scheduler decides, the runner computes,
 decides where it ends. No threads, no sockets; the clock is given.
 
 Invariants:
-    after a generation num_computed_tokens ≤ num_tokens − 1
+    after a generation num_computed_tokens ≤ num_tokens - 1
     a generation's events are one started, any number of deltas, one finished or one failure
-    the books balance after every step (`check_books`; in production a failure is counted and logged)
+    the books balance after every step (`check_books`; else a failure is counted and logged)
 """
 
 import logging
@@ -19,11 +19,11 @@ from typing import Protocol
 import torch
 
 from model.batch import BatchRow
+from model.block_table import BlockTable
 from model.cache_manager import BlockCopy, CacheManager
 from model.config import EngineConfig
 from model.detokenizer import ReplyText
 from model.errors import ContextLengthError, EngineBusyError, InvalidGenerationError, ModelError
-from model.block_table import BlockTable
 from model.messages import (
     EngineStats,
     FinishReason,

@@ -125,7 +125,8 @@ class ReplyText:
         text = self._decoder.push(token_id)
         self._decoded += text
         self._ends.append(-1 if self._decoder.has_pending else len(self._decoded))
-        return self._show(*self._matcher.push(text))
+        shown, is_stopped = self._matcher.push(text)
+        return self._show(shown), is_stopped
 
     def finish(self) -> tuple[str, bool]:
         """No token follows: the text that was held back, and whether a stop string ends it."""
@@ -133,13 +134,13 @@ class ReplyText:
         self._decoded += rest
         self._ends[-1] = len(self._decoded)
         shown, is_stopped = self._matcher.push(rest)
-        return self._show(shown if is_stopped else shown + self._matcher.finish(), is_stopped)
+        return self._show(shown if is_stopped else shown + self._matcher.finish()), is_stopped
 
     def cut(self) -> Cut:
         """Where the shown text ends, in tokens."""
         num_tokens = self.num_final_tokens
         return Cut(num_tokens, self._decoded[self._ends[num_tokens] : self._num_shown])
 
-    def _show(self, text: str, is_stopped: bool) -> tuple[str, bool]:
+    def _show(self, text: str) -> str:
         self._num_shown += len(text)
-        return text, is_stopped
+        return text

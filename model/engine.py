@@ -1,19 +1,50 @@
-"""The engine seen from the event loop: start, supervise, stream."""
+"""The engine seen from the event loop: start, supervise, stream.
 
+The engine lives in a process of its own (`process`, `worker`), so that it never delays a socket and
+its crash never takes the server down. This side holds a stream for each generation in flight.
+
+Invariants:
+    a stream ends: with `GenerationFinished`, or with an error raised out of it
+    when the process dies every stream fails with EngineDiedError, and a new process is started
+"""
+
+import asyncio
+import logging
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from enum import StrEnum
+from itertools import count
+from typing import Any
 
 from model.config import EngineConfig
+from model.errors import (
+    EngineDiedError,
+    EngineUnavailableError,
+    InvalidGenerationError,
+    ModelError,
+    ModelLoadError,
+)
 from model.messages import (
     EngineInfo,
     EngineStats,
     GenerationEvent,
+    GenerationFinished,
     GenerationRequest,
     TableView,
 )
+from model.process import EngineProcess
+from model.wire import Answer, Cancel, Events, Failure, LoadFailed, Progress, Query, Ready, Submit
+
+logger = logging.getLogger(__name__)
+
+_MAX_CRASHES = 5
+_BACKOFF_S = 0.2
+"""Doubled with each crash in a row; one that comes after a finished generation counts afresh."""
 
 
 class EngineState(StrEnum):
+    """`starting → ready ⇄ restarting`, then `failed` or `closed` for good."""
+
     STARTING = "starting"
     READY = "ready"
     RESTARTING = "restarting"
@@ -22,41 +53,201 @@ class EngineState(StrEnum):
 
 
 class Engine:
+    """The client side of the engine's process. Used from one event loop."""
+
     def __init__(
         self, config: EngineConfig, *, on_progress: Callable[[str], None] | None = None
-    ) -> None: ...
+    ) -> None:
+        self._config = config
+        self._on_progress = on_progress or (lambda text: logger.info("%s", text))
+        self._state = EngineState.STARTING
+        self._info: EngineInfo | None = None
+        self._process: EngineProcess | None = None
+        self._supervisor: asyncio.Task[None] | None = None
+        self._loaded: asyncio.Future[EngineInfo] | None = None
+        # A stream's queue is bounded by the tokens of its reply.
+        self._streams: dict[str, asyncio.Queue[GenerationEvent | ModelError]] = {}
+        self._queries: dict[int, asyncio.Future[Any]] = {}
+        self._query_ids = count()
+        self._num_crashes_in_a_row = 0
+        self._num_restarts = 0
 
     @property
-    def state(self) -> EngineState: ...
+    def state(self) -> EngineState:
+        """Whether generations are taken."""
+        return self._state
 
     @property
     def info(self) -> EngineInfo:
         """What was loaded; raises EngineUnavailableError before the first `READY`."""
-        ...
+        if self._info is None:
+            raise EngineUnavailableError(f"the engine is {self._state}")
+        return self._info
+
+    @property
+    def pid(self) -> int | None:
+        """The engine's process, if there is one."""
+        return self._process.pid if self._process else None
 
     async def start(self) -> EngineInfo:
         """Start the process and wait until it is ready. Raises ModelLoadError."""
-        ...
+        assert self._supervisor is None, "started twice"
+        self._loaded = asyncio.get_running_loop().create_future()
+        # Owned by this object, ended by `close`.
+        self._supervisor = asyncio.create_task(self._supervise(), name="engine supervisor")
+        return await self._loaded
 
-    async def close(self) -> None: ...
+    async def close(self) -> None:
+        """End the process; running generations fail with EngineUnavailableError."""
+        if self._state is not EngineState.FAILED:
+            self._state = EngineState.CLOSED
+        if self._supervisor is not None:
+            self._supervisor.cancel()
+            await asyncio.gather(self._supervisor, return_exceptions=True)
+            self._supervisor = None
 
-    def generate(self, request: GenerationRequest) -> AsyncIterator[GenerationEvent]:
-        """Stream one generation. Raises ModelError; leaving the iterator early (aclose) cancels it."""
-        ...
+    # Generations
+
+    async def generate(self, request: GenerationRequest) -> AsyncIterator[GenerationEvent]:
+        """Stream one generation. Raises ModelError; leaving the iterator early cancels it."""
+        process = self._ready_process()
+        if request.request_id in self._streams:
+            raise InvalidGenerationError(f"request id {request.request_id} is in use")
+        stream = self._streams[request.request_id] = asyncio.Queue()
+        try:
+            process.send(Submit.of(request))
+            while True:
+                event = await stream.get()
+                if isinstance(event, ModelError):
+                    raise event
+                yield event
+                if isinstance(event, GenerationFinished):
+                    return
+        finally:
+            if self._streams.pop(request.request_id, None) is not None:
+                process.send(Cancel(request.request_id))
 
     async def cancel(self, request_id: str) -> None:
-        """End a generation at the next step, as `CANCELLED` with what it has; unknown ids are ignored."""
-        ...
+        """End a generation at the next step, as `CANCELLED` with what it has; unknown ids are
+        ignored."""
+        if self._process is not None and request_id in self._streams:
+            self._process.send(Cancel(request_id))
+
+    # Between turns
 
     async def release(self, conversation_id: str) -> None:
-        """Forget a conversation: its parked tables and its record."""
-        ...
+        """Forget a conversation. An engine that isn't there has nothing to forget."""
+        if self._state is EngineState.READY:
+            await self._query("release", conversation_id)
 
     async def evict(self, conversation_id: str | None = None) -> int:
-        """Drop a conversation's parked blocks and cached contents (None: everything that is not
-        running); the number of blocks dropped. The next turn recomputes."""
-        ...
+        """Drop a conversation's cached blocks (None: all that are not running); how many."""
+        return int(await self._query("evict", conversation_id))
 
-    async def tables(self, conversation_id: str) -> tuple[TableView, ...]: ...
+    async def tables(self, conversation_id: str) -> tuple[TableView, ...]:
+        """A conversation's block tables, parked and running."""
+        tables: tuple[TableView, ...] = await self._query("tables", conversation_id)
+        return tables
 
-    async def stats(self) -> EngineStats: ...
+    async def stats(self) -> EngineStats:
+        """A snapshot of what the engine counts. Raises EngineUnavailableError."""
+        stats: EngineStats = await self._query("stats")
+        return replace(stats, num_restarts=self._num_restarts)
+
+    async def _query(self, name: str, argument: str | None = None) -> Any:  # noqa: ANN401 (by name)
+        process = self._ready_process()
+        query_id = next(self._query_ids)
+        answer = self._queries[query_id] = asyncio.get_running_loop().create_future()
+        try:
+            process.send(Query(query_id, name, argument))
+            return await answer
+        finally:
+            self._queries.pop(query_id, None)
+
+    def _ready_process(self) -> EngineProcess:
+        if self._process is None or self._state is not EngineState.READY:
+            raise EngineUnavailableError(f"the engine is {self._state}")
+        return self._process
+
+    # Supervision
+
+    async def _supervise(self) -> None:
+        """Keep a process alive until `close`, or until it can't be."""
+        while self._state is not EngineState.FAILED:
+            try:
+                self._process = await EngineProcess.spawn(self._config)
+            except OSError as exc:
+                self._give_up(f"the engine's process can't be started: {exc}")
+                return
+            try:
+                async for report in self._process.reports():
+                    self._take(report)
+            finally:
+                await self._bury(self._process)
+            if self._state is EngineState.RESTARTING:
+                await asyncio.sleep(_BACKOFF_S * 2**self._num_crashes_in_a_row)
+
+    async def _bury(self, process: EngineProcess) -> None:
+        """A process is gone, or has to go: whoever waits for it hears of it."""
+        self._process = None
+        if self._state is EngineState.READY:
+            self._state = EngineState.RESTARTING
+        self._fail_in_flight()
+        exit_code = await process.end()
+        if self._state in (EngineState.STARTING, EngineState.RESTARTING):
+            self._count_crash(exit_code)
+
+    def _count_crash(self, exit_code: int) -> None:
+        self._num_crashes_in_a_row += 1
+        self._num_restarts += 1
+        logger.error("the engine's process ended with exit code %s", exit_code)
+        if self._state is EngineState.STARTING or self._num_crashes_in_a_row >= _MAX_CRASHES:
+            self._give_up(f"the engine's process ended with exit code {exit_code}; see the log")
+
+    def _take(self, report: object) -> None:
+        match report:
+            case Events(events):
+                for request_id, event in events:
+                    self._deliver(request_id, event)
+            case Answer(query_id, value):
+                if (answer := self._queries.get(query_id)) and not answer.done():
+                    answer.set_result(value)
+            case Progress(text):
+                self._on_progress(text)
+            case Ready(info):
+                self._info = info
+                self._state = EngineState.READY
+                if self._loaded and not self._loaded.done():
+                    self._loaded.set_result(info)
+            case LoadFailed(message):
+                self._give_up(message)
+
+    def _deliver(self, request_id: str, event: GenerationEvent | Failure) -> None:
+        stream = self._streams.get(request_id)
+        if stream is None:
+            return  # its reader left; the cancel is on its way
+        if isinstance(event, Failure):
+            del self._streams[request_id]
+            stream.put_nowait(event.to_error())
+            return
+        if isinstance(event, GenerationFinished):
+            del self._streams[request_id]
+            self._num_crashes_in_a_row = 0
+        stream.put_nowait(event)
+
+    def _fail_in_flight(self) -> None:
+        is_closed = self._state is EngineState.CLOSED
+        error_class = EngineUnavailableError if is_closed else EngineDiedError
+        message = "the engine was closed" if is_closed else "the engine's process ended"
+        for stream in self._streams.values():
+            stream.put_nowait(error_class(message))
+        self._streams.clear()
+        for answer in self._queries.values():
+            if not answer.done():
+                answer.set_exception(error_class(message))
+
+    def _give_up(self, message: str) -> None:
+        logger.error("the engine can't be started: %s", message)
+        self._state = EngineState.FAILED
+        if self._loaded and not self._loaded.done():
+            self._loaded.set_exception(ModelLoadError(message))

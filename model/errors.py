@@ -1,14 +1,14 @@
 """What can go wrong in the engine, as seen by its callers.
 
-    ModelError                     code                  retryable
-    ├ InvalidGenerationError       invalid_request       no     a request the engine can never serve
-    │ └ ContextLengthError         context_length_exceeded no   with counts
-    ├ EngineBusyError              engine_busy           yes    the admission bound is reached
-    ├ EngineUnavailableError       engine_unavailable    yes    starting, restarting or closed
-    │ └ EngineDiedError            engine_died           yes    the process went away under a running turn
-    ├ SequenceFailedError          sequence_failed       yes    this generation broke, the engine lives
-    ├ ModelLoadError               model_load_failed     no     the model can't be obtained, read or served
-    └ OutOfBlocksError             out_of_blocks         yes    never leaves the engine: wait or preempt
+    ModelError                     code                      retryable
+    ├ InvalidGenerationError       invalid_request           no    can never be served
+    │ └ ContextLengthError         context_length_exceeded   no    with counts
+    ├ EngineBusyError              engine_busy               yes   the admission bound is reached
+    ├ EngineUnavailableError       engine_unavailable        yes   starting, restarting or closed
+    │ └ EngineDiedError            engine_died               yes   died under a running turn
+    ├ SequenceFailedError          sequence_failed           yes   one broke, the engine lives
+    ├ ModelLoadError               model_load_failed         no    not found, read or servable
+    └ OutOfBlocksError             out_of_blocks             yes   stays in the engine: preempt
 
 No class knows HTTP; `app/errors.py` maps them.
 """
@@ -17,7 +17,7 @@ from typing import ClassVar
 
 
 class ModelError(Exception):
-    """Base of the family. `code` is stable; `retryable` says whether the same call may succeed later."""
+    """Base of the family. `code` is stable; `retryable`: the same call may succeed later."""
 
     code: ClassVar[str] = "model_error"
     retryable: ClassVar[bool] = False

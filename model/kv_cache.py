@@ -59,7 +59,7 @@ class KVCache:
         key: torch.Tensor,
         value: torch.Tensor,
     ) -> None:
-        """Store key and value `[T, K, D]` at `places`: block ids `[T]` and offsets in them `[T]`."""
+        """Store key and value `[T, K, D]` at `places`: block ids and offsets, `[T]` each."""
         view = self._blocks[:, layer]
         view[:, 0].index_put_(places, key)
         view[:, 1].index_put_(places, value)

@@ -16,13 +16,13 @@ import torch
 from model.config import SamplingParams
 
 _NUM_CANDIDATES = 1024
-"""Sorting a whole vocabulary takes longer than the rest of sampling; these nearly always suffice."""
+"""Sorting a whole vocabulary takes longer than all else here; these nearly always suffice."""
 
 
 @dataclass(frozen=True, slots=True)
 class Draw:
-    """One token to draw: `position` is its place in the sequence; `reply_ids` are what presence
-    and frequency penalties count, `token_ids` (prompt and reply) what the repetition penalty does."""
+    """One token to draw: `position` is its place in the sequence. Presence and frequency penalties
+    count the reply's tokens, the repetition penalty those of the prompt too."""
 
     params: SamplingParams
     seed: int

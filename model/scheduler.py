@@ -61,7 +61,7 @@ class Scheduler:
         sequence.status = SequenceStatus.FINISHED
 
     def schedule(self) -> list[Scheduled]:
-        """Decide the next step, with blocks for every token in it. Empty only if nothing can run."""
+        """Decide the next step, with blocks for every token in it; empty if there is no work."""
         plan: dict[str, Scheduled] = {}
         for sequence in list(self.running):
             if sequence.num_uncomputed_tokens == 1:

@@ -1,7 +1,7 @@
 """One generation in flight: its tokens, its counters and its block table.
 
 Invariants:
-    num_computed_tokens ≤ num_tokens − 1 whenever a step is scheduled: the last token is always
+    num_computed_tokens ≤ num_tokens - 1 whenever a step is scheduled: the last token is always
     computed, so there are always logits to sample from
     num_committed_tokens ≤ num_tokens: tokens behind it may still be cut off by a stop string
     waiting ⇔ the table is empty

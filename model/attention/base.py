@@ -7,7 +7,7 @@ belongs to one step travels as the keyword `splice_step`, so nothing is global.
 """
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol, Required, TypedDict, Unpack
 
 import torch
 from transformers import AttentionInterface
@@ -55,6 +55,14 @@ class Step:
     plan: AttentionPlan
 
 
+class _Options(TypedDict, total=False):
+    """What models pass along by keyword; more than this comes and is of no use here."""
+
+    splice_step: Required[Step]
+    sliding_window: int | None
+    softcap: float | None
+
+
 def paged_attention(
     module: torch.nn.Module,
     query: torch.Tensor,
@@ -62,22 +70,19 @@ def paged_attention(
     value: torch.Tensor,
     attention_mask: torch.Tensor | None,
     scaling: float | None = None,
-    sliding_window: int | None = None,
-    softcap: float | None = None,
-    splice_step: Step | None = None,
-    **_: Any,
+    **options: Unpack[_Options],
 ) -> tuple[torch.Tensor, None]:
     """transformers' attention signature: query `[1, H, T, D]`, key and value `[1, K, T, D]`;
     the output is `[1, T, H, D]`. Causality comes from positions, so the mask is not looked at."""
-    assert splice_step is not None, "the model was called without a step"
-    layer = module.layer_idx
+    step, layer = options["splice_step"], module.layer_idx
     assert isinstance(layer, int)
-    cache, batch = splice_step.cache, splice_step.batch
-    cache.write(layer, batch.places, key[0].transpose(0, 1), value[0].transpose(0, 1))
+    step.cache.write(layer, step.batch.places, key[0].transpose(0, 1), value[0].transpose(0, 1))
     spec = AttentionSpec(
-        query.shape[-1] ** -0.5 if scaling is None else scaling, sliding_window, softcap
+        scaling=query.shape[-1] ** -0.5 if scaling is None else scaling,
+        window=options.get("sliding_window"),
+        softcap=options.get("softcap"),
     )
-    output = splice_step.plan.attend(query[0].transpose(0, 1), cache.layer(layer), spec)
+    output = step.plan.attend(query[0].transpose(0, 1), step.cache.layer(layer), spec)
     return output[None], None
 
 

@@ -52,7 +52,8 @@ def _attend(
         scores = spec.softcap * torch.tanh(scores / spec.softcap)
     hidden = hidden_positions(length - num_queries, num_queries, length, spec.window, query.device)
     probabilities = scores.masked_fill(hidden, -torch.inf).softmax(dim=-1)
-    return (probabilities @ values).transpose(0, 1)  # [T, H, D]
+    output: torch.Tensor = probabilities @ values
+    return output.transpose(0, 1)  # [T, H, D]
 
 
 def hidden_positions(

@@ -31,18 +31,18 @@ from model.prefix_index import BlockHasher
 from model.runner import ModelRunner, ModelShape
 
 VOCAB_SIZE = 97
-_SMALL = dict(
-    vocab_size=VOCAB_SIZE,
-    hidden_size=48,
-    intermediate_size=64,
-    num_hidden_layers=2,
-    num_attention_heads=6,
-    num_key_value_heads=2,
-    max_position_embeddings=512,
-    bos_token_id=None,
-    eos_token_id=None,
-    pad_token_id=None,
-)
+_SMALL = {
+    "vocab_size": VOCAB_SIZE,
+    "hidden_size": 48,
+    "intermediate_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 6,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 512,
+    "bos_token_id": None,
+    "eos_token_id": None,
+    "pad_token_id": None,
+}
 
 
 def tiny_llama() -> PreTrainedConfig:

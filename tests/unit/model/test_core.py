@@ -120,9 +120,7 @@ def test_dropping_everything_between_turns_changes_no_answer_and_says_evicted():
 
     for turn in range(4):
         prompt = [*log, *random_ids(turn, 6)]
-        request = make_request(
-            f"t{turn}", prompt, parent_turn_id=parent, num_known_tokens=len(log)
-        )
+        request = make_request(f"t{turn}", prompt, parent_turn_id=parent, num_known_tokens=len(log))
         kept, dropped = harness.generate(request), forgetful.generate(request)
         assert kept.finished.token_ids == dropped.finished.token_ids
         assert dropped.claim.num_reused == 0

@@ -1,0 +1,175 @@
+"""Puts an engine core together: model, cache, backend, tokenizer. The composition root of the
+engine's process.
+"""
+
+import time
+from collections.abc import Callable, Iterable
+
+import psutil
+import torch
+from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+
+from model.attention.base import IMPLEMENTATION, AttentionBackend, register
+from model.attention.batched import BatchedBackend
+from model.attention.reference import ReferenceBackend
+from model.cache_manager import CacheManager
+from model.config import AttentionName, Device, EngineConfig, Mode
+from model.core import CoreLimits, EngineCore, Tokenizer
+from model.errors import ModelLoadError
+from model.kv_cache import KVCache
+from model.messages import EngineInfo
+from model.prefix_index import BlockHasher
+from model.provision import obtain
+from model.runner import ModelRunner, ModelShape
+from model.support import max_context_tokens
+from model.weights import eos_token_ids, fingerprint, load_model, prepare
+
+OnProgress = Callable[[str], None]
+
+_CPU_CACHE_BYTES = 2 << 30
+_CPU_MEMORY_SHARE = 0.25
+_CUDA_MEMORY_SHARE = 0.85
+"""Of what is free once the weights are loaded; the rest is for activations."""
+
+
+class TextTokenizer:
+    """The core's `Tokenizer` over transformers' one: no clean-up, no special tokens."""
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
+        self._tokenizer = tokenizer
+
+    def decode(self, token_ids: list[int]) -> str:
+        """Ids to text, special tokens left out."""
+        text: str = self._tokenizer.decode(
+            token_ids, skip_special_tokens=True, clean_up_tokenization_spaces=False
+        )
+        return text
+
+    def encode(self, text: str) -> list[int]:
+        """Text to ids, nothing added."""
+        token_ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False)
+        return token_ids
+
+
+def assemble(config: EngineConfig, on_progress: OnProgress) -> tuple[EngineCore, EngineInfo]:
+    """Load everything. Raises ModelLoadError with what to do; may take minutes the first time."""
+    if config.num_threads:
+        torch.set_num_threads(config.num_threads)
+    device = choose_device(config.device)
+    dtype = choose_dtype(config.mode, device)
+    source = obtain(config.model, config.models_dir, on_progress)
+    prepared = prepare(source, dtype, config.models_dir, on_progress)
+    register()
+    on_progress(f"loading {source.model_id} in {_name(dtype)} on {device}")
+    model = load_model(prepared.folder, dtype, device, IMPLEMENTATION)
+    identity = fingerprint(prepared, dtype, config.models_dir, on_progress)
+    backend = choose_backend(config, device)
+    tokenizer = TextTokenizer(AutoTokenizer.from_pretrained(prepared.folder, local_files_only=True))
+    core = build_core(
+        config, model, backend, tokenizer, identity=identity, eos=eos_token_ids(prepared.folder)
+    )
+    info = EngineInfo(
+        model_id=source.model_id,
+        tokenizer_path=str(prepared.folder),
+        fingerprint=identity,
+        device=str(device),
+        dtype=_name(dtype),
+        mode=config.mode.value,
+        attention=backend.name,
+        weights_bytes=sum(t.numel() * t.element_size() for t in model.parameters()),
+        cache_bytes=core.cache.pool.num_blocks * core.limits.block_bytes,
+        num_blocks=core.cache.pool.num_blocks,
+        block_size=config.block_size,
+        block_bytes=core.limits.block_bytes,
+        max_context_tokens=core.limits.max_context_tokens,
+        vocab_size=core.limits.vocab_size,
+        eos_token_ids=tuple(sorted(core.limits.eos_token_ids)),
+    )
+    return core, info
+
+
+def choose_device(device: Device) -> torch.device:
+    """The device wanted, or the best there is."""
+    if device is Device.CPU or (device is Device.AUTO and not torch.cuda.is_available()):
+        return torch.device("cpu")
+    if not torch.cuda.is_available():
+        raise ModelLoadError(
+            "device cuda was asked for, but this torch sees no CUDA device: "
+            "install a CUDA build of torch, or serve with --device cpu"
+        )
+    return torch.device("cuda", torch.cuda.current_device())
+
+
+def choose_dtype(mode: Mode, device: torch.device) -> torch.dtype:
+    """float32 for `exact`; for `fast` bfloat16 where the device multiplies in it."""
+    if mode is Mode.EXACT:
+        return torch.float32
+    if device.type == "cuda":
+        return torch.bfloat16 if torch.cuda.is_bf16_supported() else torch.float16
+    has_bf16 = torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
+    return torch.bfloat16 if has_bf16 else torch.float32
+
+
+def choose_backend(config: EngineConfig, device: torch.device) -> AttentionBackend:
+    """The backend named, or the mode's own."""
+    is_exact = config.mode is Mode.EXACT
+    if config.attention is AttentionName.REFERENCE or (
+        config.attention is AttentionName.AUTO and is_exact
+    ):
+        return ReferenceBackend()
+    return BatchedBackend(device)
+
+
+def build_core(
+    config: EngineConfig,
+    model: PreTrainedModel,
+    backend: AttentionBackend,
+    tokenizer: Tokenizer,
+    *,
+    identity: str,
+    eos: Iterable[int],
+) -> EngineCore:
+    """Size the cache and join the parts."""
+    shape = ModelShape.of(model)
+    kv_shape = shape.kv_shape(config.block_size, model.dtype)
+    num_blocks = choose_num_blocks(config, model.device, kv_shape.block_bytes)
+    limit = min(max_context_tokens(model.config), (num_blocks - 1) * config.block_size)
+    hasher = BlockHasher(identity, _name(model.dtype), config.block_size)
+    return EngineCore(
+        config,
+        CoreLimits(
+            max_context_tokens=min(limit, config.max_context_tokens or limit),
+            vocab_size=shape.vocab_size,
+            eos_token_ids=frozenset(eos),
+            block_bytes=kv_shape.block_bytes,
+        ),
+        CacheManager(num_blocks, hasher),
+        ModelRunner(model, KVCache(kv_shape, num_blocks, model.device), backend),
+        tokenizer,
+        clock=time.monotonic,
+    )
+
+
+def choose_num_blocks(config: EngineConfig, device: torch.device, block_bytes: int) -> int:
+    """How many blocks the cache gets. Raises ModelLoadError when they would be too few to serve."""
+    if config.num_blocks is not None:
+        num_blocks = config.num_blocks
+    else:
+        num_blocks = (config.cache_bytes or _spare_bytes(device)) // block_bytes
+    if num_blocks < 2:
+        raise ModelLoadError(
+            f"the cache would have {num_blocks} blocks of {block_bytes} bytes and at least 2 are "
+            "needed: raise --cache-bytes or --num-blocks, or free memory"
+        )
+    return num_blocks
+
+
+def _spare_bytes(device: torch.device) -> int:
+    if device.type == "cuda":
+        free, _ = torch.cuda.mem_get_info(device)
+        return int(free * _CUDA_MEMORY_SHARE)
+    return min(_CPU_CACHE_BYTES, int(psutil.virtual_memory().available * _CPU_MEMORY_SHARE))
+
+
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")

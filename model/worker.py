@@ -1,0 +1,162 @@
+"""The engine's process: a loop around the core, and a thread that reads its socket.
+
+Started as `python -m model.worker FD` with one end of a socket pair. The thread only puts commands
+into a queue, so a large prompt arrives while a step computes; everything else happens on the main
+thread. When the other end goes away, so does the process.
+"""
+
+import logging
+import os
+import queue
+import socket
+import sys
+import threading
+
+from model.assembly import assemble
+from model.core import EngineCore, Output
+from model.errors import ModelError, ModelLoadError, SequenceFailedError
+from model.messages import GenerationEvent
+from model.wire import (
+    HEADER,
+    Answer,
+    Cancel,
+    Command,
+    Events,
+    Failure,
+    LoadFailed,
+    Progress,
+    Query,
+    Ready,
+    Report,
+    Start,
+    Submit,
+    decode,
+    encode,
+)
+
+logger = logging.getLogger(__name__)
+
+_MAX_FAILED_STEPS = 3
+"""So many failed steps one after another mean that the device is broken, not a request."""
+
+
+class Connection:
+    """Blocking frames over one socket; one thread reads, another writes."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock = sock
+        self._file = sock.makefile("rb")
+
+    def send(self, report: Report) -> None:
+        """Write one report; blocks while the other side is behind."""
+        self._sock.sendall(encode(report))
+
+    def receive(self) -> Command | Report | None:
+        """The next command; None when the other end is gone."""
+        header = self._file.read(HEADER.size)
+        if len(header) < HEADER.size:
+            return None
+        (length,) = HEADER.unpack(header)
+        body = self._file.read(length)
+        return decode(body) if len(body) == length else None
+
+
+class Worker:
+    """Commands in, steps, reports out."""
+
+    def __init__(self, core: EngineCore, connection: Connection) -> None:
+        self._core = core
+        self._connection = connection
+        # Bounded by the front end: it has at most max_running + max_waiting generations in flight.
+        self._inbox: queue.SimpleQueue[Command | Report] = queue.SimpleQueue()
+        self._num_failed_steps = 0
+
+    def run(self) -> None:
+        """Serve until the process ends."""
+        threading.Thread(target=self._receive, name="receiver", daemon=True).start()
+        while True:
+            self._take_commands()
+            if self._core.has_work:
+                self._report(self._step())
+
+    def _receive(self) -> None:
+        while (command := self._connection.receive()) is not None:
+            self._inbox.put(command)
+        # The front end is gone, so nobody waits for what is being computed.
+        os._exit(0)
+
+    def _take_commands(self) -> None:
+        """Everything that has arrived; waits for something while there is nothing to compute."""
+        while True:
+            try:
+                command = self._inbox.get(block=not self._core.has_work)
+            except queue.Empty:
+                return
+            self._handle(command)
+
+    def _handle(self, command: Command | Report) -> None:
+        match command:
+            case Submit():
+                try:
+                    self._core.submit(command.unpack())
+                except ModelError as exc:
+                    self._report([Output(command.request.request_id, exc)])
+            case Cancel(request_id):
+                self._report(self._core.cancel(request_id))
+            case Query(query_id, name, argument):
+                self._connection.send(Answer(query_id, self._answer(name, argument)))
+            case _:
+                raise AssertionError(f"unknown command {command!r}")
+
+    def _answer(self, name: str, argument: str | None) -> object:
+        match name:
+            case "stats":
+                return self._core.stats()
+            case "evict":
+                return self._core.evict(argument)
+        assert argument is not None, f"{name} is about a conversation"
+        return self._core.release(argument) if name == "release" else self._core.tables(argument)
+
+    def _step(self) -> list[Output]:
+        try:
+            outputs = self._core.step()
+        except Exception:
+            # Which sequence broke the batch can't be told; all of it fails, the engine goes on.
+            self._num_failed_steps += 1
+            if self._num_failed_steps >= _MAX_FAILED_STEPS:
+                raise
+            logger.exception("a step failed")
+            error = SequenceFailedError("the engine failed while computing; see the server's log")
+            return self._core.fail_all(error)
+        self._num_failed_steps = 0
+        return outputs
+
+    def _report(self, outputs: list[Output]) -> None:
+        if outputs:
+            self._connection.send(
+                Events(tuple((o.request_id, _to_value(o.event)) for o in outputs))
+            )
+
+
+def _to_value(event: GenerationEvent | ModelError) -> GenerationEvent | Failure:
+    return Failure.of(event) if isinstance(event, ModelError) else event
+
+
+def main(fd: int) -> None:
+    """Load what the first message names, then serve."""
+    connection = Connection(socket.socket(fileno=fd))
+    start = connection.receive()
+    if not isinstance(start, Start):
+        return
+    try:
+        core, info = assemble(start.config, lambda text: connection.send(Progress(text)))
+    except ModelLoadError as exc:
+        connection.send(LoadFailed(str(exc)))
+        return
+    connection.send(Ready(info))
+    Worker(core, connection).run()
+
+
+if __name__ == "__main__":
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s engine %(levelname)s %(message)s")
+    main(int(sys.argv[1]))
