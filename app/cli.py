@@ -30,6 +30,7 @@ from sessions.errors import SessionsError
 
 if TYPE_CHECKING:
     from app.config import AppConfig
+    from app.serving import Serving
     from model.messages import EngineInfo
 
 app = typer.Typer(
@@ -108,6 +109,14 @@ def _option(name: str) -> object:
 def _serve(settings: Settings) -> None:
     """Serve the page, REST and the websocket."""
     from app import serving
+
+    configure_logging(settings.log_level, settings.log_format)
+    _make_data_dir(settings)
+    with _listening(settings) as sock:
+        _serve_on(settings, serving.Serving(sock), serving.url_of(sock))
+
+
+def _serve_on(settings: Settings, server: "Serving", url: str) -> None:
     from app.application import build_application, drain
 
     console = Console(stderr=True)
@@ -123,11 +132,6 @@ def _serve(settings: Settings) -> None:
         failures.append(message)
         server.stop()
 
-    configure_logging(settings.log_level, settings.log_format)
-    _make_data_dir(settings)
-    sock = _bind(settings)
-    url = serving.url_of(sock)
-    server = serving.Serving(sock)
     application = build_application(
         _app_config(settings),
         settings.engine_config(),
@@ -180,7 +184,7 @@ def _make_data_dir(settings: Settings) -> None:
         raise _RefusalError(f"the data folder {folder} can't be written: {exc.strerror}") from exc
 
 
-def _bind(settings: Settings) -> socket.socket:
+def _listening(settings: Settings) -> socket.socket:
     from app import serving
 
     try:

@@ -13,12 +13,13 @@ from contextlib import contextmanager
 
 from aiohttp import web
 
+_BACKLOG = 128
 # Beyond the drain: what handlers get to notice that their connection is gone.
 _HANDLERS_END_S = 5.0
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """A bound TCP socket that does not listen yet. Raises OSError."""
+    """A TCP socket that listens already: who connects early waits. Raises OSError."""
     family, kind, protocol, _, address = socket.getaddrinfo(
         host.strip("[]"), port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
     )[0]
@@ -26,6 +27,7 @@ def bind(host: str, port: int) -> socket.socket:
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         sock.bind(address)
+        sock.listen(_BACKLOG)
     except OSError:
         sock.close()
         raise
@@ -66,7 +68,7 @@ class Serving:
         try:
             with _stopped_by_signals(self._task), contextlib.suppress(asyncio.CancelledError):
                 await runner.setup()
-                await web.SockSite(runner, self._sock).start()
+                await web.SockSite(runner, self._sock, backlog=_BACKLOG).start()
                 is_listening = True
                 await asyncio.Event().wait()
             self._task.uncancel()

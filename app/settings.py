@@ -259,9 +259,13 @@ def _from_file(
 
 
 def _unknown(kind: str, name: str, known: Mapping[str, object]) -> str:
-    near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
-    hint = f"did you mean {near[0]}?" if near else "`splice settings` lists them all"
-    return f"unknown {kind} {name}: {hint}"
+    # Without the prefix, which all of them share and which would make everything alike.
+    wanted = name.removeprefix(ENV_PREFIX)
+    by_rest = {full.removeprefix(ENV_PREFIX): full for full in known}
+    near = difflib.get_close_matches(wanted, by_rest, n=2, cutoff=0.6)
+    if not near:
+        return f"unknown {kind} {name}: `splice settings` lists them all"
+    return f"unknown {kind} {name}: did you mean {' or '.join(by_rest[rest] for rest in near)}?"
 
 
 def _fault(error: ErrorDetails, origins: Mapping[str, str]) -> str:
