@@ -1,19 +1,13 @@
-"""Tiny random models, an engine core around one, and the dense oracle to hold it against."""
+"""An engine core around a tiny random model, stepped to the end of what it is given."""
 
-import copy
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import count
 
 import torch
-from transformers import (
-    AutoModelForCausalLM,
-    LlamaConfig,
-    PreTrainedConfig,
-    PreTrainedModel,
-    Qwen3Config,
-)
+from transformers import PreTrainedConfig
 
+from benchmarks.dense import build_model
 from model.attention.base import IMPLEMENTATION, AttentionBackend, register
 from model.attention.batched import BatchedBackend
 from model.attention.reference import ReferenceBackend
@@ -29,44 +23,6 @@ from model.messages import (
 )
 from model.prefix_index import BlockHasher
 from model.runner import ModelRunner, ModelShape
-
-VOCAB_SIZE = 97
-_SMALL = {
-    "vocab_size": VOCAB_SIZE,
-    "hidden_size": 48,
-    "intermediate_size": 64,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 6,
-    "num_key_value_heads": 2,
-    "max_position_embeddings": 512,
-    "bos_token_id": None,
-    "eos_token_id": None,
-    "pad_token_id": None,
-}
-
-
-def tiny_llama() -> PreTrainedConfig:
-    return LlamaConfig(**_SMALL, head_dim=8)
-
-
-def tiny_qwen3() -> PreTrainedConfig:
-    return Qwen3Config(**_SMALL, head_dim=12)
-
-
-def build_model(config: PreTrainedConfig, attention: str) -> PreTrainedModel:
-    """The same random weights for each call with the same configuration."""
-    register()
-    torch.manual_seed(7)
-    # A copy, because transformers writes the attention's name into the configuration it is given.
-    model = AutoModelForCausalLM.from_config(
-        copy.deepcopy(config), attn_implementation=attention, dtype=torch.float32
-    )
-    with torch.no_grad():  # larger than the usual start, so that the top logits are far apart
-        for parameter in model.parameters():
-            if parameter.dim() > 1:
-                parameter.mul_(4)
-    assert model.config._attn_implementation == attention
-    return model.eval().requires_grad_(False)
 
 
 class LetterTokenizer:
@@ -104,6 +60,7 @@ class Harness:
         backend: AttentionBackend | None = None,
         tokenizer: object | None = None,
     ) -> None:
+        register()
         model = build_model(config, IMPLEMENTATION)
         shape = ModelShape.of(model)
         kv_shape = shape.kv_shape(block_size, torch.float32)
@@ -179,35 +136,6 @@ def make_request(
         conversation_id=conversation_id,
         **fields,  # type: ignore[arg-type]
     )
-
-
-class DenseOracle:
-    """Greedy decoding by a plain forward over the whole token list, the eager attention of
-    transformers, float32. `near_ties` counts places where the top two logits were too close to
-    tell, and where another token is therefore no error."""
-
-    MARGIN = 1e-4
-
-    def __init__(self, config: PreTrainedConfig) -> None:
-        self._model = build_model(config, "eager")
-        self.near_ties = 0
-
-    @torch.inference_mode()
-    def logits(self, token_ids: Sequence[int]) -> torch.Tensor:
-        """Of every position, `[T, V]`."""
-        return self._model(torch.tensor([list(token_ids)]), use_cache=False).logits[0]
-
-    def assert_greedy(self, prompt: Sequence[int], reply: Sequence[int]) -> None:
-        """Each id of the reply is the arg-max behind what stands before it."""
-        logits = self.logits([*prompt, *reply])
-        for i, token_id in enumerate(reply):
-            row = logits[len(prompt) + i - 1]
-            top = row.topk(2)
-            if top.values[0] - top.values[1] < self.MARGIN:
-                self.near_ties += 1
-                assert token_id in top.indices
-            else:
-                assert token_id == int(top.indices[0]), f"token {i} of the reply differs"
 
 
 def backends() -> dict[str, AttentionBackend]:

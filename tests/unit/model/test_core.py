@@ -4,18 +4,11 @@ import random
 
 import pytest
 
+from benchmarks.dense import VOCAB_SIZE, DenseOracle, tiny_llama, tiny_qwen3
 from model.config import SamplingParams
 from model.errors import ContextLengthError, EngineBusyError, InvalidGenerationError
 from model.messages import FinishReason, MissReason
-from tests.support.tiny_model import (
-    VOCAB_SIZE,
-    DenseOracle,
-    Harness,
-    backends,
-    make_request,
-    tiny_llama,
-    tiny_qwen3,
-)
+from tests.support.tiny_model import Harness, backends, make_request
 
 CONFIGS = {"llama": tiny_llama, "qwen3": tiny_qwen3}
 

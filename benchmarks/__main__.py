@@ -1,0 +1,25 @@
+"""`python -m benchmarks PROGRAM`: `gpu` checks and times a card, `reuse` times this machine."""
+
+import importlib
+import sys
+
+PROGRAMS = {
+    "gpu": "check turns, forks, rewinds and eviction on a CUDA card, and time a new turn",
+    "reuse": "time a new turn behind a long history with the embedded model",
+}
+
+
+def main() -> int:
+    """Run the program named first; the rest of the command line is its own."""
+    if len(sys.argv) < 2 or sys.argv[1] not in PROGRAMS:
+        print("usage: python -m benchmarks PROGRAM [options]\n")
+        print("\n".join(f"  {name:8} {text}" for name, text in PROGRAMS.items()))
+        return 2
+    # Only the program asked for is imported: `gpu` must run where the others' needs are missing.
+    program = importlib.import_module(f"benchmarks.{sys.argv[1]}")
+    exit_code: int = program.main(sys.argv[2:])
+    return exit_code
+
+
+if __name__ == "__main__":
+    sys.exit(main())
