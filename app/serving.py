@@ -1,7 +1,8 @@
 """One process serving one application, from the bound socket to the last closed connection.
 
-The socket is bound before anything slow happens, so that a busy port is known at once. SIGINT or SIGTERM stops in order: no new connections, running
-turns drained, contexts unwound. A second signal doesn't wait.
+The socket is bound before anything slow happens, so that a busy port is known at once. SIGINT or
+SIGTERM stops in order: running turns are drained, connections closed, contexts unwound. A second
+signal has its ordinary effect and doesn't wait.
 """
 
 import asyncio
