@@ -277,14 +277,14 @@ class Store:
             await tx.execute(statement)
 
     async def interrupt_abandoned(
-        self, runner_id: str, now: datetime, *, spare: Sequence[TurnId]
+        self, runner_id: str | None, now: datetime, *, spare: Sequence[TurnId]
     ) -> tuple[TurnId, ...]:
         """End, as interrupted, the active turns that nobody runs any more.
 
-        Those are the runner's own but for `spare`, and those whose lease is over. Each keeps what
-        its last checkpoint had.
+        Those whose lease is over and, given a runner, all of its own; but for `spare`. Each keeps
+        what its last checkpoint had.
         """
-        is_abandoned = or_(ResponseRow.runner_id == runner_id, ResponseRow.lease_until < now)
+        is_abandoned = or_(ResponseRow.lease_until < now, ResponseRow.runner_id == runner_id)
         query = select(ResponseRow).where(is_active(), is_abandoned, ResponseRow.id.notin_(spare))
         async with self._database.writing() as tx:
             found = (await tx.scalars(query.with_for_update())).all()

@@ -1,0 +1,286 @@
+"""From a request to a stored turn: checked, rendered, and durable before the engine sees it.
+
+What makes a turn impossible (a busy branch, a prompt too long, messages the template refuses) is
+raised here, and leaves nothing behind.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from datetime import datetime, timedelta
+
+from model.config import SamplingParams
+from model.engine import Engine
+from model.errors import ContextLengthError
+from model.messages import GenerationRequest
+from sessions.errors import (
+    IdempotencyConflictError,
+    RevisionConflictError,
+    SessionBusyError,
+    TurnNotEndedError,
+    TurnNotFoundError,
+)
+from sessions.ids import new_item_id, new_turn_id
+from sessions.prompt import Prompt, PromptComposer
+from sessions.store import Store
+from sessions.token_log import TokenSpan
+from sessions.turn_writes import Lease, NewTurn
+from sessions.types import (
+    InputMessage,
+    Item,
+    ItemKind,
+    OwnerId,
+    Session,
+    SessionId,
+    Turn,
+    TurnId,
+    TurnRequest,
+    TurnStatus,
+)
+from sessions.validation import check_client_turn_id, check_request, digest
+
+# Each try loses only to another writer who got further.
+MAX_TRIES = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdmissionRules:
+    """Who runs the turns that are admitted here, for how long at first, and how much they take."""
+
+    runner_id: str
+    lease_s: float
+    max_input_chars: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Admitted:
+    """A turn that is durable and has yet to run."""
+
+    turn: Turn
+    span: TokenSpan
+    prompt: Prompt
+    lease: Lease
+    generation: GenerationRequest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Asked:
+    """What the ways to ask for a turn have in common."""
+
+    owner: OwnerId
+    session: Session
+    params: SamplingParams
+    client_turn_id: str | None
+    metadata: dict[str, str]
+    digest: str
+    follows_head: bool
+
+
+class Admission:
+    """Admits turns; holds no state of its own."""
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        engine: Engine,
+        composer: PromptComposer,
+        clock: Callable[[], datetime],
+        rules: AdmissionRules,
+    ) -> None:
+        self._store = store
+        self._engine = engine
+        self._composer = composer
+        self._clock = clock
+        self._rules = rules
+
+    async def submit(
+        self, owner: OwnerId, session_id: SessionId, request: TurnRequest
+    ) -> Admitted | Turn:
+        """A new turn, or the one that the same `client_turn_id` made before."""
+        check_request(request, max_chars=self._rules.max_input_chars)
+        is_given = request.parent_given or request.parent is not None
+        named = digest(
+            {
+                "input": [asdict(message) for message in request.input],
+                "params": asdict(request.params),
+                "metadata": request.metadata,
+                "parent": [request.parent] if is_given else None,
+            }
+        )
+        for _ in range(MAX_TRIES):
+            session = await self._store.session(owner, session_id)
+            known = await self._known(session, request.client_turn_id, named)
+            if known is not None:
+                return known
+            parent = await self._parent(
+                session, request.parent if is_given else session.head_turn_id
+            )
+            if parent is not None and parent.status.is_active:
+                raise _still_active(parent, is_given=is_given)
+            asked = _Asked(
+                owner=owner,
+                session=session,
+                params=request.params,
+                client_turn_id=request.client_turn_id,
+                metadata=request.metadata,
+                digest=named,
+                follows_head=not is_given,
+            )
+            prompt = await self._composer.compose(session, parent, request.input)
+            turn = self._new_turn(asked, parent, request.input)
+            try:
+                return await self._insert(asked, turn, prompt, input_turn_id=turn.id)
+            except RevisionConflictError:
+                continue
+        raise RevisionConflictError("the session kept changing; try again")
+
+    async def regenerate(
+        self,
+        owner: OwnerId,
+        turn_id: TurnId,
+        *,
+        params: SamplingParams,
+        client_turn_id: str | None,
+    ) -> Admitted | Turn:
+        """A sibling: the same parent, the same input items, a reply of its own."""
+        check_client_turn_id(client_turn_id)
+        named = digest({"regenerate": turn_id, "params": asdict(params)})
+        for _ in range(MAX_TRIES):
+            sibling = await self._store.turn(owner, turn_id)
+            session = await self._store.session(owner, sibling.session_id)
+            known = await self._known(session, client_turn_id, named)
+            if known is not None:
+                return known
+            if sibling.status.is_active:
+                raise _still_active(sibling, is_given=True)
+            parent = await self._parent(session, sibling.parent_id)
+            asked = _Asked(
+                owner=owner,
+                session=session,
+                params=params,
+                client_turn_id=client_turn_id,
+                metadata=sibling.metadata,
+                digest=named,
+                follows_head=False,
+            )
+            messages = [InputMessage(role=i.role, text=i.text) for i in sibling.input_items]
+            prompt = await self._composer.compose_again(session, sibling, messages, parent)
+            turn = self._new_turn(asked, parent, sibling.input_items)
+            # Input items are shared along a row of siblings: they are the first one's.
+            input_turn_id = sibling.input_items[0].turn_id
+            try:
+                return await self._insert(asked, turn, prompt, input_turn_id=input_turn_id)
+            except RevisionConflictError:
+                continue
+        raise RevisionConflictError("the session kept changing; try again")
+
+    async def ended_turn(self, session: Session, turn_id: TurnId) -> Turn:
+        """A turn that something may follow; raises when there is no such, or not yet."""
+        turn = await self._parent(session, turn_id)
+        assert turn is not None
+        if turn.status.is_active:
+            raise _still_active(turn, is_given=True)
+        return turn
+
+    async def _known(self, session: Session, client_turn_id: str | None, named: str) -> Turn | None:
+        if client_turn_id is None:
+            return None
+        found = await self._store.submitted(session.id, client_turn_id)
+        if found is None:
+            return None
+        turn, its_digest = found
+        if its_digest != named:
+            raise IdempotencyConflictError(
+                f"client_turn_id {client_turn_id!r} was used for another request"
+            )
+        return turn
+
+    async def _parent(self, session: Session, turn_id: TurnId | None) -> Turn | None:
+        """The turn, if it is the session's or lies before its fork."""
+        if turn_id is None:
+            return None
+        turn = await self._store.turn(session.owner, turn_id)
+        if turn.session_id == session.id:
+            return turn
+        origin = session.forked_from
+        if origin is None or not await self._store.is_ancestor(turn.id, of=origin):
+            raise TurnNotFoundError(f"the session has no turn {turn_id!r}")
+        return turn
+
+    def _new_turn(
+        self, asked: _Asked, parent: Turn | None, given: Sequence[InputMessage] | Sequence[Item]
+    ) -> Turn:
+        now = self._clock()
+        turn_id = new_turn_id(now)
+        items = tuple(
+            given_item
+            if isinstance(given_item, Item)
+            else _new_item(given_item, asked.session.id, turn_id, now)
+            for given_item in given
+        )
+        return Turn(
+            id=turn_id,
+            session_id=asked.session.id,
+            parent_id=parent.id if parent is not None else None,
+            client_turn_id=asked.client_turn_id,
+            status=TurnStatus.PENDING,
+            params=asked.params,
+            model=self._engine.info.model_id,
+            input_items=items,
+            reply_item_id=new_item_id(now),
+            reply_text="",
+            delta_lengths=(),
+            metadata=dict(asked.metadata),
+            created_at=now,
+        )
+
+    async def _insert(
+        self, asked: _Asked, turn: Turn, prompt: Prompt, *, input_turn_id: TurnId
+    ) -> Admitted:
+        info = self._engine.info
+        if len(prompt.token_ids) + 1 > info.max_context_tokens:
+            raise ContextLengthError(len(prompt.token_ids), info.max_context_tokens)
+        span = prompt.span(turn.id, info.fingerprint)
+        until = turn.created_at + timedelta(seconds=self._rules.lease_s)
+        lease = Lease(turn_id=turn.id, runner_id=self._rules.runner_id, until=until)
+        await self._store.add_turn(
+            NewTurn(
+                turn=turn,
+                span=span,
+                lease=lease,
+                digest=asked.digest,
+                input_turn_id=input_turn_id,
+                follows_head=asked.follows_head,
+            )
+        )
+        generation = GenerationRequest(
+            request_id=turn.id,
+            token_ids=prompt.token_ids,
+            params=turn.params,
+            owner=asked.owner,
+            conversation_id=turn.session_id,
+            parent_turn_id=prompt.table_of,
+            num_known_tokens=prompt.num_known_tokens,
+            parent_fingerprint=prompt.known_fingerprint,
+            diverged_at=prompt.diverged_at,
+        )
+        return Admitted(turn=turn, span=span, prompt=prompt, lease=lease, generation=generation)
+
+
+def _new_item(message: InputMessage, session_id: SessionId, turn_id: TurnId, now: datetime) -> Item:
+    return Item(
+        id=new_item_id(now),
+        session_id=session_id,
+        turn_id=turn_id,
+        kind=ItemKind.MESSAGE,
+        role=message.role,
+        text=message.text,
+        status="completed",
+        created_at=now,
+    )
+
+
+def _still_active(turn: Turn, *, is_given: bool) -> SessionBusyError | TurnNotEndedError:
+    if is_given:
+        return TurnNotEndedError(f"{turn.id} has not ended yet")
+    return SessionBusyError(f"{turn.id} is still running")

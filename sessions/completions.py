@@ -1,0 +1,54 @@
+"""The ephemeral path: one generation from a whole list of messages, and no rows.
+
+Nothing is parked; what a later call has in common is reused through the prefix index.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
+from typing import cast
+
+from model.config import SamplingParams
+from model.engine import Engine
+from model.errors import EngineUnavailableError
+from model.messages import GenerationEvent, GenerationRequest
+from sessions.rendering import Renderer
+from sessions.types import InputMessage, OwnerId
+from sessions.validation import MAX_INPUT_CHARS, check_messages
+
+
+class Completions:
+    """Renders and generates; remembers nothing."""
+
+    def __init__(self, *, engine: Engine, max_input_chars: int = MAX_INPUT_CHARS) -> None:
+        self._engine = engine
+        self._max_input_chars = max_input_chars
+        self._renderer: Renderer | None = None
+
+    def use_renderer(self, renderer: Renderer) -> None:
+        """Render with this from now on; until then `stream` raises EngineUnavailableError."""
+        self._renderer = renderer
+
+    async def stream(
+        self,
+        owner: OwnerId,
+        messages: tuple[InputMessage, ...],
+        params: SamplingParams,
+        *,
+        request_id: str,
+    ) -> AsyncIterator[GenerationEvent]:
+        """Generate; leaving the iterator early (aclose) cancels.
+
+        Raises InvalidInputError for messages that can't be rendered, and what the engine raises.
+        """
+        if self._renderer is None:
+            raise EngineUnavailableError("the engine is starting")
+        check_messages(messages, max_chars=self._max_input_chars)
+        token_ids = await asyncio.to_thread(self._renderer.whole, messages)
+        request = GenerationRequest(
+            request_id=request_id, token_ids=token_ids, params=params, owner=owner
+        )
+        generated = cast("AsyncGenerator[GenerationEvent, None]", self._engine.generate(request))
+        async with aclosing(generated):
+            async for event in generated:
+                yield event

@@ -1,0 +1,316 @@
+"""Sessions and their turns, as the front end sees them.
+
+Turns run in a task group that the manager owns, never in a handler: whoever asked may go, the turn
+goes on and its end is written. What runs here is in `running`, everything else is in the store.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import datetime
+from functools import partial
+from types import TracebackType
+from typing import Self
+
+from model.config import SamplingParams
+from model.engine import Engine
+from model.errors import ModelError
+from model.messages import TableView
+from sessions.admission import Admission, AdmissionRules
+from sessions.errors import ConflictError, InvalidInputError
+from sessions.ids import new_session_id
+from sessions.prompt import PromptComposer
+from sessions.rendering import Renderer
+from sessions.replay import replay
+from sessions.running import RunningTurns
+from sessions.store import Store
+from sessions.turn import Collaborators, RunnerRules
+from sessions.types import (
+    OwnerId,
+    Page,
+    Session,
+    SessionId,
+    Turn,
+    TurnEnded,
+    TurnEvent,
+    TurnId,
+    TurnRequest,
+)
+from sessions.validation import MAX_INPUT_CHARS, check_session
+
+MAX_PAGE = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ManagerConfig:
+    """`runner_id` names this server among those on one database, and must survive its restart:
+    by it a server knows the turns that it left behind."""
+
+    runner_id: str
+    lease_s: float = 30
+    checkpoint_s: float = 1.0
+    cancel_grace_s: float = 5.0
+    max_input_chars: int = MAX_INPUT_CHARS
+
+
+class SessionManager:
+    """An async context manager: turns run while it is open, and leaving it ends them."""
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        engine: Engine,
+        clock: Callable[[], datetime],
+        config: ManagerConfig,
+    ) -> None:
+        self._store = store
+        self._engine = engine
+        self._clock = clock
+        self._config = config
+        self._composer = PromptComposer(store, engine)
+        rules = RunnerRules(
+            lease_s=config.lease_s,
+            checkpoint_s=config.checkpoint_s,
+            cancel_grace_s=config.cancel_grace_s,
+        )
+        collaborators = Collaborators(store=store, engine=engine, clock=clock, rules=rules)
+        self._admission = Admission(
+            store=store,
+            engine=engine,
+            composer=self._composer,
+            clock=clock,
+            rules=AdmissionRules(
+                runner_id=config.runner_id,
+                lease_s=config.lease_s,
+                max_input_chars=config.max_input_chars,
+            ),
+        )
+        self._running = RunningTurns(
+            collaborators, runner_id=config.runner_id, on_log=self._composer.remember
+        )
+
+    async def __aenter__(self) -> Self:
+        await self._running.__aenter__()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self._running.__aexit__(kind, exc, traceback)
+
+    @property
+    def num_active(self) -> int:
+        """Turns that run here or are about to."""
+        return len(self._running)
+
+    def use_renderer(self, renderer: Renderer) -> None:
+        """Make prompts with this; until then create and submit raise EngineUnavailableError."""
+        self._composer.use_renderer(renderer)
+
+    async def recover(self) -> int:
+        """End, as interrupted, the active turns of dead runners; how many there were.
+
+        Dead is this runner's former life, and every runner that let a lease run out.
+        """
+        return await self._running.recover()
+
+    # Sessions.
+
+    async def create(
+        self,
+        owner: OwnerId,
+        *,
+        title: str | None = None,
+        instructions: str | None = None,
+        metadata: dict[str, str] | None = None,
+    ) -> Session:
+        """A new session with the model that is served."""
+        self._composer.renderer  # noqa: B018 - raises while there is none
+        labels = dict(metadata or {})
+        check_session(title, instructions, labels, max_chars=self._config.max_input_chars)
+        now, info = self._clock(), self._engine.info
+        session = Session(
+            id=new_session_id(now),
+            owner=owner,
+            title=title,
+            instructions=instructions,
+            model=info.model_id,
+            fingerprint=info.fingerprint,
+            metadata=labels,
+            created_at=now,
+            updated_at=now,
+        )
+        await self._store.add_session(session, clock_at=now)
+        return session
+
+    async def get(self, owner: OwnerId, session_id: SessionId) -> Session:
+        """Raises SessionNotFoundError."""
+        return await self._store.session(owner, session_id)
+
+    async def list(
+        self,
+        owner: OwnerId,
+        *,
+        limit: int = 20,
+        after: SessionId | None = None,
+        order: str = "desc",
+    ) -> Page:
+        """The owner's sessions by time of last use; `after` is the last id of the page before."""
+        if not 1 <= limit <= MAX_PAGE:
+            raise InvalidInputError(f"limit must be 1 to {MAX_PAGE}", param="limit")
+        if order not in ("asc", "desc"):
+            raise InvalidInputError("order must be asc or desc", param="order")
+        return await self._store.sessions(
+            owner, limit=limit, after=after, is_descending=order == "desc"
+        )
+
+    async def delete(self, owner: OwnerId, session_id: SessionId) -> None:
+        """Mark the session deleted, cancel its turns, and let the engine forget it.
+
+        What forks of it were made from stays readable through them.
+        """
+        active = await self._store.delete_session(owner, session_id, self._clock())
+        runners = [r for r in map(self._running.get, active) if r is not None]
+        for runner in runners:
+            await runner.cancel()
+        for runner in runners:
+            await runner.wait()
+        with suppress(ModelError):  # an engine that is away has forgotten everything
+            await self._engine.release(session_id)
+
+    async def fork(
+        self,
+        owner: OwnerId,
+        session_id: SessionId,
+        *,
+        at: TurnId | None = None,
+        title: str | None = None,
+    ) -> Session:
+        """A new session that goes on behind a turn of this one (its head by default)."""
+        if title is not None:
+            check_session(title, None, {}, max_chars=self._config.max_input_chars)
+        origin = await self._store.session(owner, session_id)
+        point = at if at is not None else origin.head_turn_id
+        if point is not None:
+            await self._admission.ended_turn(origin, point)
+        now = self._clock()
+        fork = replace(
+            origin,
+            id=new_session_id(now),
+            title=title if title is not None else origin.title,
+            head_turn_id=point,
+            forked_from=point,
+            revision=1,
+            created_at=now,
+            updated_at=now,
+        )
+        # The origin's clock: what its template was told is in the tokens that are shared.
+        clock_at = await self._store.clock_at(origin.id)
+        await self._store.add_session(fork, clock_at=clock_at)
+        return fork
+
+    async def tables(self, owner: OwnerId, session_id: SessionId) -> tuple[TableView, ...]:
+        """The block tables that the engine has for the session."""
+        await self._store.session(owner, session_id)
+        return await self._engine.tables(session_id)
+
+    # Turns.
+
+    async def turns(
+        self, owner: OwnerId, session_id: SessionId, *, whole_tree: bool = False
+    ) -> tuple[Turn, ...]:
+        """The head's branch, oldest first, with what lies before a fork; or all branches."""
+        session = await self._store.session(owner, session_id)
+        if not whole_tree:
+            head = session.head_turn_id
+            path = await self._store.path(head) if head is not None else ()
+            return tuple(self._running.live(turn) for turn in path)
+        before = session.forked_from
+        origin = await self._store.path(before) if before is not None else ()
+        own = await self._store.tree(session_id)
+        return tuple(self._running.live(turn) for turn in (*origin, *own))
+
+    async def turn(self, owner: OwnerId, turn_id: TurnId) -> Turn:
+        """A turn, with its reply so far while it runs."""
+        runner = self._running.get(turn_id)
+        stored = await self._store.turn(owner, turn_id)
+        return stored if runner is None else runner.turn
+
+    async def submit(self, owner: OwnerId, session_id: SessionId, request: TurnRequest) -> Turn:
+        """Begin a turn; returns when its input is durable.
+
+        The same `client_turn_id` with the same request gives the same turn again. Raises
+        SessionBusyError while the head runs, TurnNotEndedError for a parent that does,
+        ContextLengthError for a prompt that is too long, and what `admission` finds wrong.
+        """
+        return await self._running.start(
+            partial(self._admission.submit, owner, session_id, request)
+        )
+
+    async def regenerate(
+        self,
+        owner: OwnerId,
+        turn_id: TurnId,
+        *,
+        params: SamplingParams,
+        client_turn_id: str | None = None,
+    ) -> Turn:
+        """Begin a sibling of an ended turn: the same input, a new reply, a branch of its own."""
+        admit = partial(
+            self._admission.regenerate,
+            owner,
+            turn_id,
+            params=params,
+            client_turn_id=client_turn_id,
+        )
+        return await self._running.start(admit)
+
+    async def cancel(self, owner: OwnerId, turn_id: TurnId) -> Turn:
+        """Stop a turn and return it as it ended, with its reply so far; an ended one as it is.
+
+        Raises ConflictError when it runs on another server.
+        """
+        runner = self._running.get(turn_id)
+        stored = await self._store.turn(owner, turn_id)
+        if runner is not None:
+            await runner.cancel()
+            await runner.wait()
+            return runner.turn
+        if stored.status.is_active:
+            raise ConflictError(f"{turn_id} runs on another server")
+        return stored
+
+    async def read(
+        self, owner: OwnerId, turn_id: TurnId, *, after: int = -1
+    ) -> AsyncIterator[tuple[int, TurnEvent]]:
+        """(sequence number, event) behind `after`, live or from the store.
+
+        Always ends with `TurnEnded`, also when `after` lies behind it.
+        """
+        # Looked up before the store is asked: its feed stays whole even if it ends meanwhile.
+        runner = self._running.get(turn_id)
+        turn = await self._store.turn(owner, turn_id)
+        if runner is not None:
+            async for numbered in runner.feed.read(after):
+                yield numbered
+            return
+        while True:
+            for number, event in enumerate(replay(turn)):
+                is_end = isinstance(event, TurnEnded)
+                if number > after or is_end:
+                    yield number, event
+                if is_end:
+                    return
+                after = max(after, number)
+            # It runs on another server, whose checkpoints are all that can be seen from here.
+            await asyncio.sleep(self._config.checkpoint_s)
+            turn = await self._store.turn(owner, turn_id)
+
+    async def drain(self, timeout_s: float) -> None:
+        """Take no new turns, give those that run some time, then cancel them, keeping replies."""
+        await self._running.drain(timeout_s)

@@ -1,0 +1,140 @@
+"""The turns that run here: their tasks, their leases, and how they come to an end.
+
+Invariants:
+    a turn is known here from before its submitter hears of it until its end is durable
+    the lease of a turn that runs here is renewed well before it is over
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from datetime import timedelta
+from types import TracebackType
+from typing import Self
+
+from sessions.admission import Admitted
+from sessions.errors import DrainingError, StoreUnavailableError
+from sessions.token_log import TurnLog
+from sessions.turn import Collaborators, TurnRunner
+from sessions.types import Turn, TurnId
+
+logger = logging.getLogger(__name__)
+
+# Two renewals may fail before a lease is over.
+RENEWALS_PER_LEASE = 3
+
+
+class RunningTurns:
+    """Owns the task group that turns run in; leaving it ends them."""
+
+    def __init__(
+        self, collaborators: Collaborators, *, runner_id: str, on_log: Callable[[TurnLog], None]
+    ) -> None:
+        self._collaborators = collaborators
+        self._runner_id = runner_id
+        self._on_log = on_log
+        self._group = asyncio.TaskGroup()
+        self._heartbeat: asyncio.Task[None] | None = None
+        # Both empty as turns end; a runner is in the first while it is admitted, too.
+        self._runners: set[TurnRunner] = set()
+        self._by_id: dict[TurnId, TurnRunner] = {}
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._is_draining = False
+
+    async def __aenter__(self) -> Self:
+        await self._group.__aenter__()
+        self._heartbeat = self._group.create_task(self._beat())
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        assert self._heartbeat is not None
+        await self.drain(0)
+        self._heartbeat.cancel()
+        await self._group.__aexit__(kind, exc, traceback)
+
+    def __len__(self) -> int:
+        return len(self._runners)
+
+    def get(self, turn_id: TurnId) -> TurnRunner | None:
+        """The turn's runner, if it runs here."""
+        return self._by_id.get(turn_id)
+
+    def live(self, turn: Turn) -> Turn:
+        """The turn as it is now, if it runs here; or else as given."""
+        runner = self._by_id.get(turn.id)
+        return turn if runner is None else runner.turn
+
+    async def start(self, admit: Callable[[], Awaitable[Admitted | Turn]]) -> Turn:
+        """Admit and run a turn in a task of its own; returns, or raises, when it is admitted.
+
+        Whoever waits may be cancelled: the turn goes on.
+        """
+        if self._is_draining:
+            raise DrainingError("the server is stopping")
+        runner = TurnRunner(self._collaborators, admit, on_begin=self._add, on_log=self._on_log)
+        self._runners.add(runner)
+        self._idle.clear()
+        self._group.create_task(self._run(runner))
+        return self.live(await runner.accepted)
+
+    async def drain(self, timeout_s: float) -> None:
+        """Refuse new turns, give those that run some time, then cancel them, keeping replies."""
+        self._is_draining = True
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                await self._idle.wait()
+        for runner in tuple(self._runners):
+            await runner.cancel()
+        await self._idle.wait()
+
+    async def recover(self) -> int:
+        """End, as interrupted, what this runner's former life left behind, and what
+        `end_abandoned` finds; how many turns."""
+        return await self._interrupt(self._runner_id)
+
+    async def tend(self) -> None:
+        """Renew the leases of what runs here, and end what nobody runs any more."""
+        rules, now = self._collaborators.rules, self._collaborators.clock()
+        if self._by_id:
+            await self._collaborators.store.renew(
+                self._runner_id, tuple(self._by_id), now + timedelta(seconds=rules.lease_s)
+            )
+        # Not this runner's own by name: one may have been written a moment ago.
+        await self._interrupt(None)
+
+    async def _interrupt(self, runner_id: str | None) -> int:
+        now = self._collaborators.clock()
+        ended = await self._collaborators.store.interrupt_abandoned(
+            runner_id, now, spare=tuple(self._by_id)
+        )
+        if ended:
+            logger.warning("%d turns of dead runners are interrupted", len(ended))
+        return len(ended)
+
+    def _add(self, runner: TurnRunner, turn_id: TurnId) -> None:
+        self._by_id[turn_id] = runner
+
+    async def _run(self, runner: TurnRunner) -> None:
+        try:
+            await runner.run()
+        finally:
+            self._runners.discard(runner)
+            if runner.is_admitted:
+                self._by_id.pop(runner.turn.id, None)
+            if not self._runners:
+                self._idle.set()
+
+    async def _beat(self) -> None:
+        while True:
+            await asyncio.sleep(self._collaborators.rules.lease_s / RENEWALS_PER_LEASE)
+            try:
+                await self.tend()
+            except StoreUnavailableError as exc:
+                logger.warning("leases are not renewed: %s", exc)
