@@ -23,6 +23,7 @@ from sessions.errors import InvalidInputError, UnsupportedInputError
 from sessions.types import InputMessage, SamplingParams, TurnId, TurnRequest
 
 MAX_MESSAGES = 4096
+MAX_NONCE = 256
 
 
 def _without_nul(text: str) -> str:
@@ -30,6 +31,12 @@ def _without_nul(text: str) -> str:
     if "\0" in text:
         raise ValueError("the character U+0000 can't be stored")
     return text
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, dict | list) or (isinstance(value, str) and len(value) > MAX_NONCE):
+        raise ValueError(f"a number, or a text of at most {MAX_NONCE} characters")
+    return value
 
 
 def _text_of(content: object) -> object:
@@ -195,7 +202,7 @@ class PingFrame(Strict):
     """Ask whether anybody is there."""
 
     type: Literal["ping"]
-    nonce: Annotated[str, StringConstraints(max_length=256)] | int | float | None = None
+    nonce: Annotated[object, AfterValidator(_plain)] = None
     event_id: EventId | None = None
 
 

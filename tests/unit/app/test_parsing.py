@@ -1,0 +1,55 @@
+"""Bytes become checked values, or an error that names the place."""
+
+import pytest
+from pydantic import BaseModel, ConfigDict
+
+from app.parsing import read_json, validate
+from sessions.errors import InvalidInputError
+
+
+class _Inner(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    count: int
+
+
+class _Outer(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    items: list[_Inner]
+
+
+def test_broken_json_is_told_by_line_and_column():
+    with pytest.raises(InvalidInputError, match=r"line 2, column 7"):
+        read_json(b'{\n  "a" 1}')
+
+
+@pytest.mark.parametrize("text", [b"[" * 100_000, b'{"a":' * 50_000, b"NaN", b'"\xff"', b"1e999"])
+def test_hostile_json_is_refused_and_nothing_crashes(text):
+    with pytest.raises(InvalidInputError):
+        read_json(text)
+
+
+def test_a_number_too_large_for_a_word_is_not_a_count():
+    value = read_json(b'{"items": [{"count": %s}]}' % (b"9" * 300))
+
+    with pytest.raises(InvalidInputError) as caught:
+        validate(_Outer, value)
+    assert caught.value.param == "items[0].count"
+
+
+def test_an_unknown_field_is_named():
+    with pytest.raises(InvalidInputError, match="unknown field") as caught:
+        validate(_Outer, {"items": [{"count": 1, "colour": "red"}]})
+    assert caught.value.param == "items[0].colour"
+
+
+def test_a_missing_field_is_named():
+    with pytest.raises(InvalidInputError, match="items: this field is required"):
+        validate(_Outer, {})
+
+
+def test_an_error_never_repeats_what_was_sent():
+    with pytest.raises(InvalidInputError) as caught:
+        validate(_Outer, {"items": [{"count": "my secret"}]})
+    assert "secret" not in str(caught.value)
