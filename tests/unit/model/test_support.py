@@ -1,10 +1,13 @@
 """Which models are served, and why the others are not."""
 
 import pytest
+import torch
 from transformers import (
     BloomConfig,
     DeepseekV3Config,
+    FalconConfig,
     Gemma3Config,
+    Llama4TextConfig,
     LlamaConfig,
     MambaConfig,
     PreTrainedConfig,
@@ -14,7 +17,7 @@ from transformers import (
 )
 
 from model.errors import ModelLoadError
-from model.support import max_context_tokens, refuse_unsupported
+from model.support import max_context_tokens, refuse_unsupported, refuse_unsupported_weights
 
 
 def rope(kind, **more):
@@ -33,7 +36,9 @@ def test_plain_decoders_are_served(config):
     ("config", "words"),
     [
         (T5Config(), "encoder with a decoder"),
-        (MambaConfig(), "state"),
+        (MambaConfig(), "layers of kind linear_attention"),
+        (Llama4TextConfig(), "layers of kind chunked_attention"),
+        (FalconConfig(alibi=True), "ALiBi"),
         (DeepseekV3Config(), "latent attention"),
         (Qwen3NextConfig(), "linear_attention"),
         (Gemma3Config(), "text alone"),
@@ -48,6 +53,14 @@ def test_what_the_cache_cannot_hold_is_refused_by_name(config, words):
         refuse_unsupported(config)
 
     assert repr(config.model_type) in str(caught.value)
+
+
+def test_attention_sinks_are_refused_when_the_modules_show_them():
+    module = torch.nn.Module()
+    module.sinks = torch.nn.Parameter(torch.zeros(2))
+
+    with pytest.raises(ModelLoadError, match="attention sinks"):
+        refuse_unsupported_weights(module, "gpt_oss")
 
 
 def test_the_context_is_what_the_model_has_positions_for():
