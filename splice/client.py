@@ -52,9 +52,11 @@ class _Loop:
                 return
             yield item
 
+    @property
+    def is_closed(self) -> bool:
+        return self._loop.is_closed()
+
     def close(self) -> None:
-        if self._loop.is_closed():
-            return
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
@@ -85,6 +87,8 @@ class Client:
 
     def close(self) -> None:
         """Close every connection. Turns that are running go on at the server."""
+        if self._loop.is_closed:
+            return
         self._loop.run(self._inner.close())
         self._loop.close()
 
