@@ -259,6 +259,28 @@ def _upgrade(settings: Settings) -> None:
 database.command("upgrade")(_with_settings(_upgrade))
 
 
+def _check(settings: Settings) -> None:
+    """Say whether the database's schema is this version's; changes nothing. Exit code 1 if not."""
+    from sessions.database import Database
+
+    async def pending() -> tuple[str, ...]:
+        store = Database(settings.effective_database_url)
+        try:
+            return await store.pending()
+        finally:
+            await store.close()
+
+    if settings.database_url is None and not settings.default_database.exists():
+        raise _RefusalError(f"there is no database yet in {settings.data_dir}; `serve` makes it")
+    missing = asyncio.run(pending())
+    if missing:
+        raise _RefusalError(f"the database lacks {', '.join(missing)}; run `splice db upgrade`")
+    Console().print("the database is at this version's schema")
+
+
+database.command("check")(_with_settings(_check))
+
+
 def _check_config(settings: Settings) -> None:
     """Check the settings and show what is in effect."""
     table = Table("setting", "value", box=None)

@@ -166,9 +166,14 @@ class Settings(BaseModel):
         return self.data_dir / "models"
 
     @property
+    def default_database(self) -> Path:
+        """SQLite's file, where no other database is named."""
+        return self.data_dir.absolute() / "splice.db"
+
+    @property
     def effective_database_url(self) -> str:
         """The database's URL, by default SQLite's in the data folder."""
-        return self.database_url or f"sqlite+aiosqlite:///{self.data_dir.absolute() / 'splice.db'}"
+        return self.database_url or f"sqlite+aiosqlite:///{self.default_database}"
 
     def engine_config(self) -> EngineConfig:
         """What the engine's process is started with."""

@@ -18,9 +18,9 @@ Message = dict[str, str]  # what templates read: role and content
 
 PLAIN_TEMPLATE = (
     "{% for message in messages %}"
-    "{{ message['role'] | capitalize + ': ' + message['content'] + '\n\n' }}"
+    "{{ message['role'] | capitalize + ':\n' + message['content'] + '\n\n' }}"
     "{% endfor %}"
-    "{% if add_generation_prompt %}{{ 'Assistant:' }}{% endif %}"
+    "{% if add_generation_prompt %}{{ 'Assistant:\n' }}{% endif %}"
 )
 """For models that have none. Its roles are plain words, so here a user's text can forge one."""
 

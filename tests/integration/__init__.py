@@ -1,1 +1,1 @@
-"""Tests."""
+"""Tests of several modules together."""

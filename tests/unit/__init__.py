@@ -1,1 +1,1 @@
-"""Tests."""
+"""Tests of one module each, fakes below it."""

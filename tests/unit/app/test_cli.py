@@ -103,6 +103,21 @@ def test_a_database_is_made_and_upgraded(tmp_path):
     assert stat.S_ISREG((tmp_path / "data" / "splice.db").stat().st_mode)
 
 
+def test_a_database_is_checked_without_being_made_or_changed(tmp_path):
+    none_yet = run("db", "check")
+    assert not (tmp_path / "data").exists()
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "splice.db").touch()
+    empty = run("db", "check")
+    run("db", "upgrade")
+    current = run("db", "check")
+
+    assert (none_yet.exit_code, empty.exit_code, current.exit_code) == (1, 1, 0)
+    assert "there is no database yet" in none_yet.stderr
+    assert "run `splice db upgrade`" in empty.stderr
+    assert "at this version's schema" in current.output
+
+
 def test_a_foreign_database_ends_in_a_sentence_and_one(tmp_path):
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "splice.db").write_bytes(b"something else entirely" * 200)

@@ -1,0 +1,46 @@
+"""A store on a fresh database, and a manager with an engine that does as it is told."""
+
+import pytest
+
+from sessions.database import Database
+from sessions.manager import ManagerConfig, SessionManager
+from sessions.store import Store
+from tests.support import tiny_tokenizer as tiny
+from tests.support.clock import FakeClock
+from tests.support.fake_engine import FakeEngine
+
+
+@pytest.fixture
+def clock():
+    return FakeClock()
+
+
+@pytest.fixture
+async def database(tmp_path):
+    database = Database(f"sqlite:///{tmp_path / 'splice.db'}")
+    await database.migrate()
+    yield database
+    await database.close()
+
+
+@pytest.fixture
+def store(database):
+    return Store(database)
+
+
+@pytest.fixture
+def engine():
+    return FakeEngine()
+
+
+@pytest.fixture(scope="session")
+def renderer():
+    return tiny.make_renderer(tiny.SMOLLM2)
+
+
+@pytest.fixture
+async def manager(store, engine, clock, renderer):
+    config = ManagerConfig(runner_id="runner-1")
+    async with SessionManager(store=store, engine=engine, clock=clock, config=config) as manager:
+        manager.use_renderer(renderer)
+        yield manager
