@@ -24,5 +24,5 @@ export default defineConfig({
       "/readyz": server,
     },
   },
-  test: { environment: "happy-dom", include: ["tests/**/*.test.{ts,tsx}"] },
+  test: { environment: "jsdom", include: ["tests/**/*.test.{ts,tsx}"] },
 });

@@ -15,6 +15,8 @@ export interface Readiness {
   readonly ready: boolean;
   /** The state as the server names it; null when it could not be asked. */
   readonly state: string | null;
+  /** How far it is, or why it never will be. */
+  readonly detail: string | null;
 }
 
 const TIMEOUT_MS = 20_000;
@@ -114,9 +116,13 @@ async function readReadiness(url: string): Promise<Readiness> {
   try {
     const answer = await fetch(url, { signal: AbortSignal.timeout(5_000), cache: "no-store" });
     const body = await readJson(answer);
-    const state = isRecord(body) ? (body.state ?? body.status) : null;
-    return { ready: answer.ok, state: typeof state === "string" ? state : null };
+    const { state, detail } = isRecord(body) ? body : {};
+    return { ready: answer.ok, state: textOrNull(state), detail: textOrNull(detail) };
   } catch {
-    return { ready: false, state: null };
+    return { ready: false, state: null, detail: null };
   }
+}
+
+function textOrNull(value: unknown): string | null {
+  return typeof value === "string" && value ? value : null;
 }

@@ -11,7 +11,7 @@ import type { HealthWatch } from "./health";
 import type { Session } from "./protocol";
 import type { Outgoing, State } from "./state";
 import type { Streams } from "./streams";
-import { parentKey, pathOf } from "./tree";
+import { pathOf } from "./tree";
 import { isActive, type Turn, turnFromResponse } from "./turn";
 
 export interface ChatOptions {
@@ -91,11 +91,14 @@ export class Chat {
       );
       for (const response of unheard) {
         const turn = state.turn(response.id)?.peek();
-        if (turn && isActive(turn)) streams.resume(turn);
+        if (!turn) continue;
+        const comes = streams.confirm(turn);
+        if (isActive(turn) && !comes) streams.resume(turn);
       }
       load.value = "ready";
     } catch (error) {
-      if (load.peek() !== "ready") load.value = this.#trouble(error);
+      const what = this.#trouble(error);
+      if (load.peek() !== "ready") load.value = what;
     }
   }
 
@@ -155,22 +158,6 @@ export class Chat {
   /** The same place in the conversation with another message. */
   edit(turn: Turn, text: string): void {
     this.options.streams.request(this.#outgoing(turn.session, turn.parent, text));
-  }
-
-  /** After a lost connection: did the server hear of it? If not, it is asked again. */
-  async settleRegeneration(outgoing: Outgoing): Promise<void> {
-    const { state, streams } = this.options;
-    const before = new Set(state.members(outgoing.session).peek());
-    await this.loadTurns(outgoing.session);
-    const made = state
-      .structure(outgoing.session)
-      .find((turn) => !before.has(turn.id) && turn.parent === outgoing.parent);
-    if (!made) {
-      streams.regenerateAgain(outgoing.id);
-      return;
-    }
-    state.choose(outgoing.session, parentKey(made.parent), made.id);
-    state.dropOutgoing(outgoing.id);
   }
 
   /** Stops what is being written in the session on screen; what came so far is kept. */

@@ -22,6 +22,7 @@ const TITLES: Record<string, string> = {
   session_busy: "A reply is still being written in this conversation.",
   revision_conflict: "The conversation changed in another window.",
   turn_not_ended: "The reply before is still being written.",
+  too_many_streams: "Too many replies are being written at once.",
   engine_busy: "Too many conversations are waiting. Try again in a moment.",
   engine_unavailable: "The engine is restarting. Try again in a moment.",
   engine_died: "The engine stopped in the middle of this reply and is restarting.",
@@ -39,6 +40,7 @@ const RETRYABLE = new Set([
   "revision_conflict",
   "turn_not_ended",
   "engine_busy",
+  "too_many_streams",
   "engine_unavailable",
   "engine_died",
   "sequence_failed",
@@ -51,16 +53,17 @@ const RETRYABLE = new Set([
 /** Codes whose title already says all that a reader can use. */
 const SELF_EXPLANATORY = new Set(["offline", "timeout", "engine_unavailable", "draining"]);
 
-export function trouble(code: string, message: string): Trouble {
+/** `retryable` is the server's word on it, where it gave one. */
+export function trouble(code: string, message: string, retryable = RETRYABLE.has(code)): Trouble {
   const title = TITLES[code];
   if (title === undefined) {
-    return { code, title: sentence(message), detail: null, retryable: RETRYABLE.has(code) };
+    return { code, title: sentence(message), detail: null, retryable };
   }
   return {
     code,
     title,
     detail: message && !SELF_EXPLANATORY.has(code) ? sentence(message) : null,
-    retryable: RETRYABLE.has(code),
+    retryable,
   };
 }
 

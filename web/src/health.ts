@@ -1,6 +1,6 @@
 /** Asks /readyz while the server is not ready, and stays quiet once it is. */
 import type { Api } from "./api";
-import type { State } from "./state";
+import type { Health, State } from "./state";
 
 const EVERY_MS = 1_500;
 
@@ -22,13 +22,24 @@ export class HealthWatch {
 
   async #ask(): Promise<void> {
     const answer = await this.api.readiness();
-    this.state.healthDetail.value = answer.state;
+    this.state.health.value = answer.ready ? "ready" : healthOf(answer.state);
+    this.state.healthDetail.value = answer.detail;
     if (answer.ready) {
-      this.state.health.value = "ready";
       this.#running = false;
       return;
     }
-    this.state.health.value = answer.state === null ? "unreachable" : "loading";
     this.later(() => void this.#ask(), EVERY_MS);
   }
+}
+
+/** The server's states in the page's words; one that it doesn't know is still a kind of loading. */
+function healthOf(state: string | null): Health {
+  if (state === null) return "unreachable";
+  if (state === "draining" || state === "restarting" || state === "failed") return state;
+  return "loading";
+}
+
+/** Whether a message would be refused now and taken later. */
+export function isComing(health: Health): boolean {
+  return health === "loading" || health === "restarting" || health === "draining";
 }

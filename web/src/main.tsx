@@ -6,7 +6,7 @@ import { type App, AppContext } from "./app";
 import { Chat } from "./chat";
 import { Page } from "./components/Page";
 import { Drafts } from "./drafts";
-import { HealthWatch } from "./health";
+import { HealthWatch, isComing } from "./health";
 import { hashOf, sessionInHash } from "./route";
 import { Socket } from "./socket";
 import { State } from "./state";
@@ -29,8 +29,7 @@ function compose(): App {
     state,
     send: (frame) => socket.send(frame),
     schedule: onNextFrame,
-    holds: () => state.health.peek() === "loading",
-    onUncertain: (outgoing) => void chat.settleRegeneration(outgoing),
+    holds: () => isComing(state.health.peek()),
     onEnded: (turn) => chat.turnEnded(turn),
     onTrouble: (what) => chat.toast(what.title),
     later: (run) => setTimeout(run, RESUME_AGAIN_MS),

@@ -60,6 +60,8 @@ export function renderMarkdown(source: string): DocumentFragment {
   const fragment = DOMPurify.sanitize(markdown.render(source), {
     ALLOWED_TAGS: TAGS,
     ALLOWED_ATTR: ["href", "title", "class", "start"],
+    // The rule for addresses would otherwise be applied to this number.
+    ADD_URI_SAFE_ATTR: ["start"],
     ALLOW_DATA_ATTR: false,
     ALLOW_ARIA_ATTR: false,
     ALLOWED_URI_REGEXP: SAFE_URL,

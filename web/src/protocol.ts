@@ -25,6 +25,8 @@ export type Status = "in_progress" | "completed" | "incomplete" | "cancelled" | 
 export interface WireError {
   code: string;
   message: string;
+  /** Whether trying again can help, where the server says so. */
+  retryable?: boolean;
 }
 
 export interface Metrics {
@@ -99,7 +101,7 @@ export type ClientFrame =
       parent: string | null;
       event_id: string;
     }
-  | { type: "response.regenerate"; response_id: string; event_id: string }
+  | { type: "response.regenerate"; response_id: string; client_turn_id: string; event_id: string }
   | { type: "response.cancel"; response_id: string; event_id: string }
   | { type: "response.resume"; response_id: string; starting_after: number; event_id: string }
   | { type: "ping"; nonce: number };

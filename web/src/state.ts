@@ -26,7 +26,14 @@ export interface Outgoing {
 }
 
 export type Load = "loading" | "ready" | Trouble;
-export type Health = "checking" | "ready" | "loading" | "unreachable";
+export type Health =
+  | "checking"
+  | "ready"
+  | "loading"
+  | "restarting"
+  | "draining"
+  | "failed"
+  | "unreachable";
 
 export interface Toast {
   readonly id: number;
@@ -52,6 +59,8 @@ export class State {
   readonly link = signal<Link>("stopped");
   readonly health = signal<Health>("checking");
   readonly healthDetail = signal<string | null>(null);
+  /** How often something was sent: each time the end comes into view. */
+  readonly sends = signal(0);
   /** What stands in the message box. */
   readonly draft = signal("");
   readonly drawer = signal(false);
@@ -131,6 +140,7 @@ export class State {
   }
 
   putOutgoing(outgoing: Outgoing): void {
+    if (!outgoing.trouble && !outgoing.stop) this.sends.value = this.sends.peek() + 1;
     const rest = this.outgoing.peek().filter((other) => other.id !== outgoing.id);
     this.outgoing.value = [...rest, outgoing];
   }

@@ -4,8 +4,7 @@
  *
  * Frames are queued and folded once a frame of the screen, in order. After a lost connection each
  * active turn is resumed behind the last number it has seen, and what was never confirmed is said
- * again: a create is idempotent by its `client_turn_id`; a regeneration is not, so the caller
- * first looks whether it happened (`onUncertain`).
+ * again under the same `client_turn_id`, which makes it one turn however often it is said.
  */
 import { batch } from "@preact/signals";
 import { type Trouble, trouble } from "./errors";
@@ -27,8 +26,6 @@ export interface StreamsOptions {
   holds(): boolean;
   /** Runs the flush soon, once: an animation frame in a visible page. */
   schedule(flush: () => void): void;
-  /** A regeneration left on a connection that was lost; call `regenerateAgain` if it is missing. */
-  onUncertain(outgoing: Outgoing): void;
   onEnded(turn: Turn): void;
   /** An error that no request of ours asked for. */
   onTrouble(trouble: Trouble): void;
@@ -43,8 +40,6 @@ export class Streams {
   #queue: ServerFrame[] = [];
   /** Requests that left on the present connection and are not answered yet. */
   #sent = new Set<string>();
-  /** Regenerations that left on any connection. */
-  #left = new Set<string>();
   /** Turns with a gap whose resume is on its way: their later events wait for it. */
   #resuming = new Set<string>();
 
@@ -53,12 +48,6 @@ export class Streams {
   request(outgoing: Outgoing): void {
     this.options.state.putOutgoing(outgoing);
     this.#dispatch(outgoing);
-  }
-
-  regenerateAgain(id: string): void {
-    this.#left.delete(id);
-    const outgoing = this.#outgoing(id);
-    if (outgoing) this.#dispatch(outgoing);
   }
 
   cancel(turn: string): void {
@@ -87,17 +76,30 @@ export class Streams {
       if (state.stopping.peek().has(id)) this.cancel(id);
     }
     for (const outgoing of state.outgoing.peek()) {
-      if (outgoing.trouble) continue;
-      if (this.#left.has(outgoing.id)) this.options.onUncertain(outgoing);
-      else this.#dispatch(outgoing);
+      if (!outgoing.trouble) this.#dispatch(outgoing);
     }
+  }
+
+  /**
+   * The server has this turn: the request that it answers, if one waits, is done with. True: it
+   * left on the present connection, so that the turn's events come by themselves.
+   */
+  confirm(turn: Turn): boolean {
+    const { state } = this.options;
+    const outgoing = this.#answeredBy(turn);
+    if (!outgoing) return false;
+    const comes = this.#sent.has(outgoing.id);
+    this.#sent.delete(outgoing.id);
+    state.choose(turn.session, parentKey(turn.parent), turn.id);
+    state.dropOutgoing(outgoing.id);
+    if (outgoing.stop && isActive(turn)) this.cancel(turn.id);
+    return comes;
   }
 
   /** The engine is ready: what was held goes out. */
   release(): void {
     for (const outgoing of this.options.state.outgoing.peek()) {
-      const waiting = !outgoing.trouble && !this.#sent.has(outgoing.id);
-      if (waiting && !this.#left.has(outgoing.id)) this.#dispatch(outgoing);
+      if (!outgoing.trouble && !this.#sent.has(outgoing.id)) this.#dispatch(outgoing);
     }
   }
 
@@ -138,16 +140,16 @@ export class Streams {
         : {
             type: "response.regenerate",
             response_id: outgoing.regenerates,
+            client_turn_id: outgoing.id,
             event_id: outgoing.id,
           };
-    if (!this.options.send(frame)) return;
-    this.#sent.add(outgoing.id);
-    if (outgoing.regenerates !== null) this.#left.add(outgoing.id);
+    if (this.options.send(frame)) this.#sent.add(outgoing.id);
   }
 
   #event(event: TurnEvent): void {
     const { state } = this.options;
-    const turn = state.turn(event.response_id)?.peek() ?? this.#begin(event);
+    if (event.type === "response.created") this.#begin(event);
+    const turn = state.turn(event.response_id)?.peek();
     if (!turn || !isActive(turn)) return;
     switch (follows(turn.seen, event)) {
       case "duplicate":
@@ -168,29 +170,16 @@ export class Streams {
     if (!isActive(turn)) this.options.onEnded(turn);
   }
 
-  /** A turn's first event; null when it is of a turn the page never asked for. */
-  #begin(event: TurnEvent): Turn | null {
-    if (event.type !== "response.created" || !event.response) return null;
-    const turn = turnFromResponse(event.response, event.conversation);
-    const outgoing = this.#answeredBy(turn);
-    this.options.state.putTurn(turn);
-    if (!outgoing) return turn;
-    this.#settle(outgoing.id);
-    this.options.state.choose(turn.session, parentKey(turn.parent), turn.id);
-    this.options.state.dropOutgoing(outgoing.id);
-    if (outgoing.stop) this.cancel(turn.id);
-    return turn;
+  /** A turn's first event. A snapshot may have told of the turn already. */
+  #begin(event: TurnEvent): void {
+    if (!event.response) return;
+    const told = turnFromResponse(event.response, event.conversation);
+    if (!this.options.state.turn(told.id)) this.options.state.putTurn(told);
+    this.confirm(told);
   }
 
   #answeredBy(turn: Turn): Outgoing | undefined {
-    const waiting = this.options.state.outgoing
-      .peek()
-      .filter((outgoing) => outgoing.session === turn.session && !outgoing.trouble);
-    return (
-      waiting.find((outgoing) => outgoing.id === turn.clientTurnId) ??
-      // A regeneration carries no id of ours; a branch runs one turn at a time, so this is it.
-      waiting.find((outgoing) => outgoing.regenerates !== null && outgoing.parent === turn.parent)
-    );
+    return turn.clientTurnId === null ? undefined : this.#outgoing(turn.clientTurnId);
   }
 
   #error(frame: ErrorFrame): void {
@@ -218,15 +207,10 @@ export class Streams {
 
   #fail(id: string, what: Trouble): boolean {
     const outgoing = this.#outgoing(id);
-    this.#settle(id);
+    this.#sent.delete(id);
     if (!outgoing) return false;
     this.options.state.putOutgoing({ ...outgoing, trouble: what });
     return true;
-  }
-
-  #settle(id: string): void {
-    this.#sent.delete(id);
-    this.#left.delete(id);
   }
 
   #outgoing(id: string): Outgoing | undefined {

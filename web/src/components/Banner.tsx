@@ -1,19 +1,26 @@
 /** Above the message box: why a message would have to wait just now. */
 import { useEffect, useState } from "preact/hooks";
 import { useApp } from "../app";
+import type { Health } from "../state";
 
 /** A connection that comes back sooner is not worth a word. */
 const PATIENCE_MS = 1_200;
 
+const HEALTH_WORDS: Partial<Record<Health, string>> = {
+  loading: "The model is loading. Messages are sent as soon as it is ready.",
+  restarting: "The engine is restarting. Messages are sent as soon as it is ready.",
+  draining: "The server is shutting down. Messages wait until it is back.",
+  failed: "The model could not be loaded.",
+};
+
 export function Banner() {
   const { state, socket } = useApp();
   const away = useLasting(state.link.value !== "open", PATIENCE_MS);
-  const loading = useLasting(state.health.value === "loading", PATIENCE_MS / 4);
-  if (loading && state.healthDetail.value === "draining") {
-    return <Line text="The server is shutting down. Messages wait until it is back." />;
-  }
-  if (loading) {
-    return <Line text="The model is loading. Messages are sent as soon as it is ready." />;
+  const health = state.health.value;
+  const words = HEALTH_WORDS[health];
+  const lasting = useLasting(words !== undefined, PATIENCE_MS / 4);
+  if (lasting && words !== undefined) {
+    return <Line text={words} detail={state.healthDetail.value} quiet={health === "failed"} />;
   }
   if (!away) return null;
   return (
@@ -25,11 +32,22 @@ export function Banner() {
   );
 }
 
-function Line({ text, children }: { text: string; children?: preact.ComponentChildren }) {
+interface LineProps {
+  text: string;
+  detail?: string | null;
+  /** Nothing more is to be expected: no sign of life. */
+  quiet?: boolean;
+  children?: preact.ComponentChildren;
+}
+
+function Line({ text, detail = null, quiet = false, children }: LineProps) {
   return (
     <div class="banner" role="status">
-      <span class="dot live" aria-hidden="true" />
-      <span>{text}</span>
+      <span class={quiet ? "dot" : "dot live"} aria-hidden="true" />
+      <span>
+        {text}
+        {detail !== null && <span class="banner-detail">{detail}</span>}
+      </span>
       {children}
     </div>
   );

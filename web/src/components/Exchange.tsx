@@ -79,7 +79,7 @@ function Ending({ turn, canRepeat }: { turn: Turn; canRepeat: boolean }) {
   }
   const what =
     turn.status === "failed"
-      ? trouble(turn.error?.code ?? "internal", turn.error?.message ?? "")
+      ? trouble(turn.error?.code ?? "internal", turn.error?.message ?? "", turn.error?.retryable)
       : { code: "", title: "The reply was interrupted.", detail: null, retryable: true };
   return (
     <Problem trouble={what}>

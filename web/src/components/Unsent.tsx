@@ -1,6 +1,7 @@
 /** A message that the server has not confirmed: on its way, waiting for a connection, or failed. */
 import { useApp } from "../app";
 import type { Trouble } from "../errors";
+import { isComing } from "../health";
 import { Waiting } from "./Exchange";
 import { Problem } from "./Problem";
 import { Said } from "./Said";
@@ -14,7 +15,7 @@ interface Props {
 
 export function Unsent({ text, trouble, onRetry, onTakeBack }: Props) {
   const { state } = useApp();
-  const held = state.link.value !== "open" || state.health.value === "loading";
+  const held = state.link.value !== "open" || isComing(state.health.value);
   return (
     <article class="exchange">
       <Said text={text} onEdit={null} />

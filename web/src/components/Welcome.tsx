@@ -3,9 +3,9 @@ import { useApp } from "../app";
 import { Mark } from "./Mark";
 
 const BEGINNINGS = [
-  "Explain how tides work to a ten-year-old",
-  "Write a haiku about the first frost",
-  "Show me a Python function that reverses a list",
+  "Explain the tides to a child",
+  "Write a haiku about frost",
+  "Reverse a list in Python",
 ];
 
 export function Welcome() {

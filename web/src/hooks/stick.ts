@@ -10,15 +10,15 @@ export interface Stick {
   toEnd(smooth: boolean): void;
 }
 
-/** `subject` changing (another chat) goes to the end at once. */
+/** `subject` changing (another chat, a message sent) goes to the end at once. */
 export function useStick(
   scroller: RefObject<HTMLElement | null>,
   content: RefObject<HTMLElement | null>,
-  subject: string | null,
+  subject: string,
 ): Stick {
   const [following, setFollowing] = useState(true);
   const follows = useRef(true);
-  const lastTop = useRef(0);
+  const last = useRef({ top: 0, height: 0, window: 0 });
 
   const set = useCallback((value: boolean) => {
     follows.current = value;
@@ -41,10 +41,13 @@ export function useStick(
     if (!box) return;
     const onScroll = () => {
       const distance = box.scrollHeight - box.scrollTop - box.clientHeight;
-      // Only a move upwards is the reader's: growth moves nothing, and our own moves go down.
+      const now = { top: box.scrollTop, height: box.scrollHeight, window: box.clientHeight };
+      // Only a move upwards is the reader's, and not even that when the text has become shorter
+      // or a phone's keyboard has moved: the browser then moves by itself.
+      const moved = now.height < last.current.height || now.window !== last.current.window;
       if (distance <= NEAR_PX) set(true);
-      else if (box.scrollTop < lastTop.current - 2) set(false);
-      lastTop.current = box.scrollTop;
+      else if (!moved && now.top < last.current.top - 2) set(false);
+      last.current = now;
     };
     box.addEventListener("scroll", onScroll, { passive: true });
     return () => box.removeEventListener("scroll", onScroll);
