@@ -6,7 +6,6 @@ from aiohttp import web
 
 from app.config import AppConfig
 from app.metrics import AppMetrics
-from app.page import Page
 from app.readiness import Readiness
 from model.messages import EngineInfo, EngineStats
 from sessions.completions import Completions
@@ -37,7 +36,6 @@ MANAGER: web.AppKey[SessionManager] = web.AppKey("manager", SessionManager)
 COMPLETIONS: web.AppKey[Completions] = web.AppKey("completions", Completions)
 READINESS: web.AppKey[Readiness] = web.AppKey("readiness", Readiness)
 METRICS: web.AppKey[AppMetrics] = web.AppKey("metrics", AppMetrics)
-PAGE: web.AppKey[Page] = web.AppKey("page", Page)
 STARTED_AT: web.AppKey[int] = web.AppKey("started_at", int)  # seconds since 1970
 # A protocol is no type to aiohttp's constructor, only to the annotation.
 ENGINE: web.AppKey[EngineView] = web.AppKey("engine")

@@ -4,7 +4,7 @@ A full outbox makes its pumps wait and nobody else: their turns go on, and their
 """
 
 import asyncio
-from typing import Any
+from typing import Any, NoReturn
 
 import orjson
 from aiohttp import ClientConnectionResetError, WSMsgType, web
@@ -26,34 +26,42 @@ class Outbox:
         self._ws = ws
         self._request = request
         self._send_timeout_s = send_timeout_s
-        # Bounded by `size` frames; None asks the writer to close the socket after what is queued.
+        # Bounded by `size` frames; None wakes a writer that has nothing left to send.
         self._frames: asyncio.Queue[bytes | None] = asyncio.Queue(size)
         self._close_code = 1000
         self.is_closing = False
 
     async def put(self, value: dict[str, Any]) -> None:
-        """Queue one frame; waits while the queue is full."""
-        await self._frames.put(orjson.dumps(value))
-
-    async def close(self, code: int) -> None:
-        """Close the socket with this code once everything queued is sent."""
+        """Queue one frame; waits while the queue is full, and drops it behind a goodbye."""
         if not self.is_closing:
-            self.is_closing, self._close_code = True, code
-            await self._frames.put(None)
+            await self._frames.put(orjson.dumps(value))
 
-    async def run(self) -> None:
-        """Send until closed; raise PeerGoneError when the peer is gone or takes nothing."""
-        while (frame := await self._frames.get()) is not None:
-            try:
-                async with asyncio.timeout(self._send_timeout_s):
-                    await self._ws.send_frame(frame, WSMsgType.TEXT)
-            except TimeoutError:
-                # No close frame can reach one who doesn't read, so the connection is dropped.
-                abort(self._request)
-                raise SlowReaderError from None
-            except ClientConnectionResetError:
-                raise PeerGoneError from None
+    def close(self, code: int) -> None:
+        """Say goodbye with this code once everything queued is sent. Never waits."""
+        self.is_closing, self._close_code = True, code
+        if not self._frames.full():
+            self._frames.put_nowait(None)
+
+    async def run(self) -> NoReturn:
+        """Send until the socket is over, then raise PeerGoneError, whichever side ended it."""
+        while not (self.is_closing and self._frames.empty()):
+            frame = await self._frames.get()
+            if frame is None:
+                break
+            await self._send(frame)
         await self.hang_up(self._close_code)
+        raise PeerGoneError
+
+    async def _send(self, frame: bytes) -> None:
+        try:
+            async with asyncio.timeout(self._send_timeout_s):
+                await self._ws.send_frame(frame, WSMsgType.TEXT)
+        except TimeoutError:
+            # No close frame can reach one who doesn't read, so the connection is dropped.
+            abort(self._request)
+            raise SlowReaderError from None
+        except ClientConnectionResetError:
+            raise PeerGoneError from None
 
     async def hang_up(self, code: int) -> None:
         """Say goodbye within the deadline, or drop the connection."""

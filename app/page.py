@@ -1,6 +1,6 @@
 """The web page: the files of its build, listed once at start.
 
-Only what is in the list is served, so no path can lead out of the folder. Files under `assets/`
+Only what is in the list has a route, so no path can lead out of the folder. Files under `assets/`
 have their contents' hash in the name and never change; all others are asked for again each time.
 aiohttp sends a precompressed sibling (`.br`, `.gz`) by itself where a browser takes it.
 """
@@ -11,6 +11,7 @@ from aiohttp import web
 
 INDEX = "index.html"
 _COMPRESSED = frozenset({".br", ".gz", ".zst"})
+_NO_ROUTE = frozenset("{}%?#")  # what means something in a route or an address
 _NOT_BUILT = (
     "The page is not built. Build it with `make page` and start the server again.\n"
     "The API is at /v1 all the same.\n"
@@ -28,18 +29,18 @@ class Page:
         """Whether there is a page to serve."""
         return INDEX in self._file_by_path
 
-    async def index(self, request: web.Request) -> web.StreamResponse:
-        """`GET /`: the page itself, or what to do about its absence."""
+    def routes(self) -> list[web.RouteDef]:
+        """`/` and one route a file; what isn't there is nobody's route."""
+        files = [web.get(f"/{path}", self._file) for path in self._file_by_path]
+        return [web.get("/", self._index), *files]
+
+    async def _index(self, request: web.Request) -> web.StreamResponse:
         if not self.is_built:
             return web.Response(status=404, text=_NOT_BUILT)
         return self._serve(INDEX)
 
-    async def file(self, request: web.Request) -> web.StreamResponse:
-        """`GET /{path}`: a file beside the page."""
-        path = request.match_info["path"]
-        if path not in self._file_by_path:
-            raise web.HTTPNotFound
-        return self._serve(path)
+    async def _file(self, request: web.Request) -> web.StreamResponse:
+        return self._serve(request.path.removeprefix("/"))
 
     def _serve(self, path: str) -> web.FileResponse:
         is_hashed = path.startswith("assets/")

@@ -21,6 +21,13 @@ from app.parsing import validate_tagged
 from app.sampling import SamplingFields
 from sessions.errors import InvalidInputError, UnsupportedInputError
 from sessions.types import InputMessage, SamplingParams, TurnId, TurnRequest
+from sessions.validation import (
+    MAX_CLIENT_TURN_ID_CHARS,
+    MAX_METADATA_ENTRIES,
+    MAX_METADATA_KEY_CHARS,
+    MAX_METADATA_VALUE_CHARS,
+    MAX_TITLE_CHARS,
+)
 
 MAX_MESSAGES = 4096
 MAX_NONCE = 256
@@ -70,17 +77,17 @@ def _messages_of(value: object) -> object:
 
 
 Text = Annotated[str, AfterValidator(_without_nul)]
-Title = Annotated[Text, StringConstraints(max_length=512)]
+Title = Annotated[Text, StringConstraints(max_length=MAX_TITLE_CHARS)]
 ConversationRef = Annotated[str, StringConstraints(min_length=1, max_length=128)]
 TurnRef = Annotated[str, StringConstraints(min_length=1, max_length=128)]
-ClientTurnId = Annotated[Text, StringConstraints(min_length=1, max_length=128)]
+ClientTurnId = Annotated[Text, StringConstraints(min_length=1, max_length=MAX_CLIENT_TURN_ID_CHARS)]
 EventId = Annotated[str, StringConstraints(max_length=256)]
 Metadata = Annotated[
     dict[
-        Annotated[Text, StringConstraints(max_length=64)],
-        Annotated[Text, StringConstraints(max_length=512)],
+        Annotated[Text, StringConstraints(max_length=MAX_METADATA_KEY_CHARS)],
+        Annotated[Text, StringConstraints(max_length=MAX_METADATA_VALUE_CHARS)],
     ],
-    Field(max_length=16),
+    Field(max_length=MAX_METADATA_ENTRIES),
 ]
 
 

@@ -12,7 +12,6 @@ from app.keys import (
     ENGINE,
     MANAGER,
     METRICS,
-    PAGE,
     READINESS,
     STARTED_AT,
     EngineView,
@@ -40,7 +39,6 @@ class Collaborators:
 def build_server(config: AppConfig, collaborators: Collaborators) -> web.Application:
     """Put the front end together."""
     app = web.Application(middlewares=MIDDLEWARES, client_max_size=config.max_body_bytes)
-    page = Page(config.page_dir)
     app[CONFIG] = config
     app[MANAGER] = collaborators.manager
     app[COMPLETIONS] = collaborators.completions
@@ -48,16 +46,14 @@ def build_server(config: AppConfig, collaborators: Collaborators) -> web.Applica
     app[READINESS] = collaborators.readiness
     app[METRICS] = AppMetrics()
     app[CONNECTIONS] = Connections()
-    app[PAGE] = page
     app[STARTED_AT] = int(config.clock().timestamp())
     app.on_response_prepare.append(set_headers)
     app.add_routes([*status.routes(), *rest.routes(), *turns.routes()])
     app.add_routes([*models.routes(), *chat.routes(), web.get("/v1/ws", websocket)])
-    # Last, for it matches what nothing else did.
-    app.add_routes([web.get("/", page.index), web.get("/{path:.+}", page.file)])
+    app.add_routes(Page(config.page_dir).routes())
     return app
 
 
 async def say_goodbye(app: web.Application) -> None:
-    """Close every websocket with 1001, after what is queued for it."""
-    await app[CONNECTIONS].close_all()
+    """Close every websocket with 1001, after what is queued for it. aiohttp waits for them."""
+    app[CONNECTIONS].close_all()

@@ -53,11 +53,10 @@ class Connections:
         """Forget a closed one."""
         self._open.discard(connection)
 
-    async def close_all(self) -> None:
+    def close_all(self) -> None:
         """Tell every peer that the server stops; what is queued for them is sent first."""
-        async with asyncio.TaskGroup() as tasks:
-            for connection in self._open:
-                tasks.create_task(connection.close(GOING_AWAY))
+        for connection in self._open:
+            connection.close(GOING_AWAY)
 
 
 CONNECTIONS: web.AppKey[Connections] = web.AppKey("connections", Connections)
@@ -100,9 +99,9 @@ class Connection:
             logger.debug("the peer is gone", extra={"request_id": self._request_id})
         await self._outbox.hang_up(1000)
 
-    async def close(self, code: int) -> None:
-        """Send what is queued, then close."""
-        await self._outbox.close(code)
+    def close(self, code: int) -> None:
+        """Send what is queued, then close; doesn't wait for it."""
+        self._outbox.close(code)
 
     async def _receive(self, message: WSMessage) -> None:
         """Take one message; whatever is wrong with it is answered, and the socket stays."""

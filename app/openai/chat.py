@@ -11,7 +11,7 @@ from typing import Any
 
 from aiohttp import web
 
-from app.errors import WireError
+from app.errors import DOMAIN_ERRORS, RequestError, WireError, describe
 from app.keys import COMPLETIONS, CONFIG, ENGINE, OWNER, READINESS
 from app.openai.chat_request import ChatBody, parse_chat
 from app.openai.models import is_served, model_not_found
@@ -88,16 +88,34 @@ async def create(request: web.Request) -> web.StreamResponse:
         raise DrainingError("the server is stopping")
     body = parse_chat(await read_object(request))
     completion = _completion(request, body)
-    events = request.app[COMPLETIONS].stream(
-        request[OWNER],
-        body.to_messages(),
-        body.to_params(request.app[CONFIG].default_sampling),
-        request_id=completion.id,
+    events = _named_for_chat(
+        request.app[COMPLETIONS].stream(
+            request[OWNER],
+            body.to_messages(),
+            body.to_params(request.app[CONFIG].default_sampling),
+            request_id=completion.id,
+        )
     )
     if body.stream:
         return await serve_sse(request, _chunks(completion, events), error_chunk)
     async with beside(until_gone(request)), closing(events):
         return json_answer(await _whole(completion, events))
+
+
+async def _named_for_chat(
+    events: AsyncIterator[GenerationEvent],
+) -> AsyncGenerator[GenerationEvent, None]:
+    """Pass events on; an error about a turn's `input` is one about `messages` here."""
+    async with closing(events):
+        try:
+            async for event in events:
+                yield event
+        except DOMAIN_ERRORS as exc:
+            error = describe(exc)
+            if error.param is None or not error.param.startswith("input"):
+                raise
+            param = "messages" + error.param.removeprefix("input")
+            raise RequestError(error.status, error.code, error.message, param=param) from exc
 
 
 def _completion(request: web.Request, body: ChatBody) -> Completion:

@@ -89,7 +89,7 @@ async def test_an_error_before_the_first_token_has_its_status(is_streamed):
         front.completions.script = [ContextLengthError(3000, 2048)]
         with pytest.raises(openai.BadRequestError, match="953 too many") as caught:
             await client.chat.completions.create(model="default", messages=HI, stream=is_streamed)
-        assert caught.value.code == "context_length_exceeded"
+        assert (caught.value.code, caught.value.param) == ("context_length_exceeded", "messages")
         assert caught.value.request_id
 
         front.completions.script = [EngineBusyError("too many wait")]

@@ -57,6 +57,7 @@ async def test_every_answer_has_the_security_headers():
     ("method", "path", "status", "code"),
     [
         ("GET", "/v1/nothing", 404, "not_found"),
+        ("POST", "/v1/nothing", 404, "not_found"),
         ("PUT", "/v1/sessions", 405, "method_not_allowed"),
         ("POST", "/v1/models", 405, "method_not_allowed"),
         ("GET", "/v1/ws", 426, "upgrade_required"),

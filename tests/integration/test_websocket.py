@@ -283,6 +283,19 @@ async def test_a_stopping_server_says_goodbye_with_1001_after_what_was_queued():
     assert (message.type, message.data) == (WSMsgType.CLOSE, 1001)
 
 
+async def test_a_stuck_reader_does_not_hold_up_a_stopping_server():
+    async with serving(send_timeout_s=0.2, outbox_size=2) as front:
+        session = await front.session()
+        async with stuck_peer(front.port) as peer:
+            await peer.send(_create(session))
+            await asyncio.wait_for(front.manager.submitted.wait(), 5)
+            turn = next(iter(front.manager.turns_by_id))
+            for _ in range(40):
+                front.manager.say(turn, "x" * 400_000)
+            await asyncio.wait_for(front.client.server.close(), 5)
+            assert await asyncio.wait_for(peer.read_to_the_end(), 5) < 40 * 400_000
+
+
 async def test_a_draining_server_opens_no_socket():
     async with serving() as front:
         front.readiness.draining()

@@ -2,8 +2,7 @@
  * One turn as the page knows it, and how the wire's events change it. Pure.
  *
  * Invariant: `fold` applied to any prefix of a turn's events, then to any overlapping rest, gives
- * what the whole row gives. `seen` is the last number folded; a number at or below it is a
- * duplicate, a number above `seen + 1` is a gap and must not be folded (see `follows`).
+ * what the whole row gives. `seen` is the last number folded; `follows` tells what may be folded.
  */
 import {
   type Metrics,
@@ -34,8 +33,15 @@ export interface Turn {
 
 export type Follow = "next" | "duplicate" | "gap";
 
-/** Where an event stands after what the turn has seen. */
+const TERMINAL = new Set(["response.completed", "response.incomplete", "response.failed"]);
+
+/**
+ * Where an event stands after what the turn has seen. An end is always next: it brings the whole
+ * reply, and after a crash of the server its number may lie behind what was seen, for the last
+ * words were shown before they were stored.
+ */
 export function follows(seen: number, event: TurnEvent): Follow {
+  if (TERMINAL.has(event.type)) return "next";
   if (event.sequence_number <= seen) return "duplicate";
   return event.sequence_number === seen + 1 ? "next" : "gap";
 }

@@ -64,6 +64,27 @@ describe("follows", () => {
     expect(one && follows(1, one)).toBe("duplicate");
     expect(two && follows(0, two)).toBe("gap");
   });
+
+  it("takes an end whatever its number, with the reply that it brings", () => {
+    const start = turnFromResponse(response(), CONVERSATION);
+    const ahead = foldAll(start, events(DELTAS).slice(0, 9));
+    const cut = ended("The Moon ", {
+      status: "incomplete",
+      incomplete_details: { reason: "interrupted" },
+    });
+    const end = {
+      ...events([])[0],
+      type: "response.incomplete",
+      sequence_number: 7,
+      response: cut,
+    };
+    expect(follows(ahead.seen, end as never)).toBe("next");
+    expect(fold(ahead, end as never)).toMatchObject({
+      status: "incomplete",
+      reason: "interrupted",
+      text: "The Moon ",
+    });
+  });
 });
 
 describe("turnFromResponse", () => {

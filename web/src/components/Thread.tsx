@@ -52,7 +52,7 @@ function NewChat() {
 }
 
 function Branch({ session }: { session: string }) {
-  const { state, chat } = useApp();
+  const { state, chat, navigate } = useApp();
   const load = state.load(session).value;
   const turns = state.structure(session);
   const choices = state.choices(session).value;
@@ -64,9 +64,15 @@ function Branch({ session }: { session: string }) {
     if (load === "ready") return <Welcome />;
     return (
       <Problem trouble={load}>
-        <button type="button" class="button" onClick={() => void chat.loadTurns(session)}>
-          Try again
-        </button>
+        {load.retryable ? (
+          <button type="button" class="button" onClick={() => void chat.loadTurns(session)}>
+            Try again
+          </button>
+        ) : (
+          <button type="button" class="button" onClick={() => navigate(null)}>
+            New chat
+          </button>
+        )}
       </Problem>
     );
   }

@@ -1,0 +1,175 @@
+"""Any interleaving of turns, siblings, forks, cancels, evictions and steps: each reply equals what
+would follow without a cache, and the books balance after every operation."""
+
+from itertools import count
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
+
+from model.cache_manager import CacheManager
+from model.config import EngineConfig, SamplingParams
+from model.core import CoreLimits, EngineCore
+from model.errors import ContextLengthError, EngineBusyError
+from model.messages import FinishReason, GenerationFinished, GenerationRequest, GenerationStarted
+from model.prefix_index import BlockHasher
+from tests.support.shadow_runner import ShadowRunner
+from tests.support.tiny_model import LetterTokenizer
+
+VOCAB_SIZE, BLOCK_SIZE, NUM_BLOCKS = 13, 4, 14
+new_tokens = st.lists(st.integers(0, VOCAB_SIZE - 1), min_size=1, max_size=9)
+replies = st.integers(0, 7)
+
+
+class EngineCoreMachine(RuleBasedStateMachine):
+    turns = Bundle("turns")
+
+    def __init__(self):
+        super().__init__()
+        ticks = count()
+        self.runner = ShadowRunner(BLOCK_SIZE, VOCAB_SIZE)
+        self.core = EngineCore(
+            EngineConfig(token_budget=11, max_running=4, max_waiting=6, check_books=True),
+            CoreLimits(
+                max_context_tokens=(NUM_BLOCKS - 1) * BLOCK_SIZE,
+                vocab_size=VOCAB_SIZE,
+                eos_token_ids=frozenset(),
+                block_bytes=1,
+            ),
+            CacheManager(NUM_BLOCKS, BlockHasher("shadow", "none", BLOCK_SIZE)),
+            self.runner,
+            LetterTokenizer(),
+            clock=lambda: float(next(ticks)),
+        )
+        self.ids = count()
+        self.requests: dict[str, GenerationRequest] = {}
+        self.logs: dict[str, list[int]] = {}
+        self.started: dict[str, int] = {}
+
+    @rule(target=turns, new=new_tokens, num=replies, owner=st.sampled_from("ab"))
+    def begin(self, new, num, owner):
+        return self._submit([], new, num, f"conv{next(self.ids)}", owner)
+
+    @rule(target=turns, parent=turns, new=new_tokens, num=replies, stop=st.booleans())
+    def go_on(self, parent, new, num, stop):
+        """A next turn, or a sibling of one that went on from here before."""
+        if parent not in self.logs:
+            return parent
+        request = self.requests[parent]
+        return self._submit(
+            self.logs[parent], new, num, request.conversation_id, request.owner, parent, stop=stop
+        )
+
+    @rule(target=turns, parent=turns, new=new_tokens, num=replies)
+    def fork(self, parent, new, num):
+        if parent not in self.logs:
+            return parent
+        origin = self.requests[parent]
+        name = f"conv{next(self.ids)}"
+        return self._submit(
+            self.logs[parent], new, num, name, origin.owner, parent, origin.conversation_id
+        )
+
+    @rule(target=turns, parent=turns, keep=st.integers(0, 40), new=new_tokens, num=replies)
+    def diverge(self, parent, keep, new, num):
+        """A turn whose prompt leaves its parent's log somewhere."""
+        if parent not in self.logs:
+            return parent
+        request = self.requests[parent]
+        log = self.logs[parent][:keep]
+        return self._submit(log, new, num, request.conversation_id, request.owner, parent)
+
+    @rule(new=new_tokens, num=replies)
+    def complete_without_a_conversation(self, new, num):
+        self._submit([], new * 2, num, None, "a")
+
+    @rule()
+    def step(self):
+        self._take(self.core.step())
+
+    @rule(num=st.integers(2, 20))
+    def steps(self, num):
+        for _ in range(num):
+            self._take(self.core.step())
+
+    @rule(turn=turns)
+    def cancel(self, turn):
+        self._take(self.core.cancel(turn))
+
+    @rule(turn=turns)
+    def evict(self, turn):
+        self.core.evict(self.requests[turn].conversation_id)
+
+    @rule(turn=consumes(turns))
+    def release(self, turn):
+        self.core.release(self.requests[turn].conversation_id)
+
+    @rule()
+    def evict_everything(self):
+        self.core.evict(None)
+
+    @invariant()
+    def books_balance(self):
+        self.core.cache.check()
+
+    def teardown(self):
+        while self.core.has_work:
+            self._take(self.core.step())
+        assert set(self.logs) == set(self.requests)
+        stats = self.core.stats()
+        assert stats.blocks_running == 0
+        assert stats.rows_computed_total == self.runner.num_rows
+        self.core.cache.check()
+
+    def _submit(self, log, new, num, conversation, owner, parent=None, origin=None, *, stop=False):
+        name = f"turn{next(self.ids)}"
+        prompt = [*log, *new]
+        # A letter that may come up in the reply ends it.
+        stops = (LetterTokenizer().decode([new[0]]),) if stop else ()
+        request = GenerationRequest(
+            request_id=name,
+            token_ids=tuple(prompt),
+            params=SamplingParams(temperature=0.0, max_output_tokens=num, stop=stops),
+            owner=owner,
+            conversation_id=conversation,
+            parent_turn_id=parent,
+            origin_conversation_id=origin,
+            num_known_tokens=len(log),
+        )
+        try:
+            self.core.submit(request)
+        except (ContextLengthError, EngineBusyError):
+            self.logs[name] = log
+        self.requests[name] = request
+        return name
+
+    def _take(self, outputs):
+        for output in outputs:
+            request = self.requests[output.request_id]
+            if isinstance(output.event, GenerationStarted):
+                claim = output.event.claim
+                assert claim.num_reused + claim.computed == len(request.token_ids)
+                assert claim.computed >= 1
+            elif isinstance(output.event, GenerationFinished):
+                self._check_reply(request, output.event)
+                self.logs[output.request_id] = [*request.token_ids, *output.event.token_ids]
+
+    def _check_reply(self, request, finished):
+        expected = self.runner.reply(request.token_ids, 64)
+        num = len(finished.token_ids)
+        assert list(finished.token_ids) == expected[:num]
+        assert finished.text == LetterTokenizer().decode(expected[:num])
+        if finished.reason is FinishReason.STOP:
+            (stop,) = request.params.stop
+            assert LetterTokenizer().decode([expected[num]]) == stop
+        assert not any(s in finished.text for s in request.params.stop)
+
+
+TestEngineCore = EngineCoreMachine.TestCase
+TestEngineCore.settings = settings(
+    max_examples=150,
+    stateful_step_count=40,
+    derandomize=True,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+)

@@ -1,0 +1,83 @@
+"""What runs here: its leases, and the end of what nobody runs."""
+
+import asyncio
+from contextlib import asynccontextmanager
+from datetime import timedelta
+
+from sessions.errors import StoreUnavailableError
+from sessions.manager import ManagerConfig, SessionManager
+from sessions.store import Store
+from sessions.types import TurnStatus
+from tests.support.chat import ANN, Chat
+from tests.support.fake_engine import FakeReply
+
+SOON = 0.01
+
+
+class WatchedStore(Store):
+    """Says when leases were renewed; fails to as often as it is told to."""
+
+    def __init__(self, database, *, num_failures: int = 0) -> None:
+        super().__init__(database)
+        self.num_failures = num_failures
+        self.renewed: asyncio.Queue = asyncio.Queue()
+        self.tended: asyncio.Queue = asyncio.Queue()
+
+    async def renew(self, runner_id, turn_ids, until):
+        if self.num_failures:
+            self.num_failures -= 1
+            raise StoreUnavailableError("not now")
+        await super().renew(runner_id, turn_ids, until)
+        self.renewed.put_nowait((runner_id, turn_ids, until))
+
+    async def interrupt_abandoned(self, runner_id, now, *, spare):
+        ended = await super().interrupt_abandoned(runner_id, now, spare=spare)
+        self.tended.put_nowait(ended)
+        return ended
+
+
+@asynccontextmanager
+async def serve(store, engine, clock, renderer, *, runner_id="runner-1", lease_s=30.0):
+    config = ManagerConfig(runner_id=runner_id, lease_s=lease_s)
+    async with SessionManager(store=store, engine=engine, clock=clock, config=config) as manager:
+        manager.use_renderer(renderer)
+        yield manager
+
+
+async def test_a_running_turns_lease_is_renewed(database, engine, clock, renderer):
+    store = WatchedStore(database, num_failures=1)
+    engine.replies.append(FakeReply(holds_after=1))
+    async with serve(store, engine, clock, renderer, lease_s=SOON) as manager:
+        turn = await (await Chat.open(manager)).submit()
+
+        runner_id, turn_ids, until = await store.renewed.get()
+
+        assert (runner_id, turn_ids) == ("runner-1", (turn.id,))
+        assert clock() < until + timedelta(seconds=SOON)
+        assert (await manager.turn(ANN, turn.id)).status.is_active
+
+
+async def test_what_another_server_left_behind_is_ended_when_its_lease_is_over(
+    database, engine, clock, renderer
+):
+    engine.replies.append(FakeReply(holds_after=1))
+    store = WatchedStore(database)
+    async with serve(store, engine, clock, renderer, runner_id="doomed") as doomed:
+        turn = await (await Chat.open(doomed)).submit()
+        await engine.held(turn.id)
+        clock.advance(60)
+
+        async with serve(store, engine, clock, renderer, lease_s=SOON) as manager:
+            while await store.tended.get() != (turn.id,):
+                pass
+            assert (await manager.turn(ANN, turn.id)).status is TurnStatus.INTERRUPTED
+
+
+async def test_leaving_the_manager_ends_what_runs(store, engine, clock, renderer):
+    engine.replies.append(FakeReply(holds_after=1))
+    async with serve(store, engine, clock, renderer) as manager:
+        turn = await (await Chat.open(manager)).submit()
+        await engine.held(turn.id)
+
+    ended = await store.any_turn(turn.id)
+    assert (ended.status, ended.reply_text) == (TurnStatus.CANCELLED, "Hel")
