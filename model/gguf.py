@@ -5,11 +5,13 @@ the file's digest, the dtype, transformers' version and this module's format. It
 folder counts only with the mark that is written last, and one that is damaged is made again.
 """
 
+import contextlib
+import io
 import json
 import os
 import shutil
+import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -59,19 +61,28 @@ def prepare_gguf(
     return folder
 
 
-@contextmanager
+@contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Silence transformers' advice and bars, which mean nothing to who starts a server."""
+    """Silence transformers' advice and bars, which mean nothing to who starts a server.
+
+    One bar heeds nobody; it stays where a person sees it, and out of a log that is a file.
+    """
     verbosity = transformers_logging.get_verbosity()
     bars = transformers_logging.is_progress_bar_enabled()
     transformers_logging.set_verbosity_error()
     transformers_logging.disable_progress_bar()
+    away = contextlib.nullcontext() if sys.stderr.isatty() else _without_stderr()
     try:
-        yield
+        with away:
+            yield
     finally:
         transformers_logging.set_verbosity(verbosity)
         if bars:
             transformers_logging.enable_progress_bar()
+
+
+def _without_stderr() -> contextlib.AbstractContextManager[object]:
+    return contextlib.redirect_stderr(io.StringIO())
 
 
 def _remove(folders: Iterator[Path]) -> None:

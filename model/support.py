@@ -8,11 +8,12 @@ in the batch.
 from collections.abc import Iterator
 from typing import Any
 
+import torch
 from transformers import AutoModelForCausalLM, PreTrainedConfig
 
 from model.errors import ModelLoadError
 
-_STATE_LAYERS = ("mamba", "linear_attention", "conv", "recurrent", "rwkv", "ssm", "xlstm")
+_SERVED_LAYERS = {"full_attention", "sliding_attention"}
 _OTHER_SENSES = ("vision_config", "audio_config", "video_config", "speech_config")
 
 
@@ -20,6 +21,15 @@ def refuse_unsupported(config: PreTrainedConfig) -> None:
     """Raise ModelLoadError with the reason when this configuration can't be served."""
     for reason in _reasons(config):
         raise ModelLoadError(f"models of type {config.model_type!r} can't be served: {reason}")
+
+
+def refuse_unsupported_weights(model: torch.nn.Module, model_type: str) -> None:
+    """Raise ModelLoadError for what only the modules show."""
+    if any(name.rpartition(".")[2] == "sinks" for name, _ in model.named_parameters()):
+        raise ModelLoadError(
+            f"models of type {model_type!r} can't be served: "
+            "they have attention sinks, which the paged attention lacks"
+        )
 
 
 def max_context_tokens(config: PreTrainedConfig) -> int:
@@ -47,9 +57,13 @@ def _reasons(config: PreTrainedConfig) -> Iterator[str]:
     if getattr(config, "kv_lora_rank", None):
         yield "its latent attention (MLA) keeps compressed keys and values in a layout of its own"
     layers = {str(kind) for kind in getattr(config, "layer_types", None) or ()}
-    stateful = sorted(k for k in layers if any(word in k for word in _STATE_LAYERS))
-    if stateful:
-        yield f"it has layers of kind {', '.join(stateful)}, whose state can't be cut into blocks"
+    if layers - _SERVED_LAYERS:
+        kinds = ", ".join(sorted(layers - _SERVED_LAYERS))
+        yield f"it has layers of kind {kinds}, which don't attend over blocks of keys and values"
+    if getattr(config, "use_bidirectional_attention", False):
+        yield "its tokens attend to later ones, so a new token changes what is cached"
+    if getattr(config, "alibi", False):
+        yield "its positions are biases on the scores (ALiBi), which the paged attention lacks"
     if any(_rope_type(rope) == "dynamic" for rope in _ropes(config)):
         yield "its dynamic RoPE makes a token's position depend on the rest of the batch"
     if not isinstance(getattr(config, "max_position_embeddings", None), int):

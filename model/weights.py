@@ -26,7 +26,7 @@ from model.digests import file_sha256
 from model.errors import ModelLoadError
 from model.gguf import prepare_gguf, quiet
 from model.provision import ModelSource, OnProgress, SourceKind
-from model.support import refuse_unsupported
+from model.support import refuse_unsupported, refuse_unsupported_weights
 
 _TOKENIZER_FILES = (
     "tokenizer.json",
@@ -102,6 +102,7 @@ def load_model(
         raise ModelLoadError(
             f"the weights in {folder} are incomplete: {some} and so on are missing"
         )
+    refuse_unsupported_weights(model, config.model_type)
     assert model.config._attn_implementation == attn_implementation, "another attention was set"
     loaded: PreTrainedModel = model.eval().requires_grad_(requires_grad=False)
     return loaded

@@ -70,6 +70,15 @@ class Database:
             async with self._engine.begin() as connection:
                 await connection.run_sync(_upgrade)
 
+    async def pending(self) -> tuple[str, ...]:
+        """The revisions that `migrate` would apply, oldest first; changes nothing.
+
+        Raises ForeignDatabaseError as `migrate` does.
+        """
+        with _translated():
+            async with self._engine.connect() as connection:
+                return await connection.run_sync(_pending)
+
     async def close(self) -> None:
         """Let all connections go."""
         await self._engine.dispose()
@@ -135,6 +144,14 @@ def _upgrade(connection: Connection) -> None:
     config = alembic_config(connection)
     _refuse_foreign(connection, ScriptDirectory.from_config(config))
     command.upgrade(config, "head")
+
+
+def _pending(connection: Connection) -> tuple[str, ...]:
+    scripts = ScriptDirectory.from_config(alembic_config(connection))
+    _refuse_foreign(connection, scripts)
+    context = MigrationContext.configure(connection, opts={"version_table": VERSION_TABLE})
+    ahead = scripts.iterate_revisions("heads", context.get_current_heads() or "base")
+    return tuple(script.revision for script in ahead)[::-1]
 
 
 def _refuse_foreign(connection: Connection, scripts: ScriptDirectory) -> None:

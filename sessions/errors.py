@@ -23,7 +23,7 @@ from typing import ClassVar
 
 
 class SessionsError(Exception):
-    """Base of the family. `code` is stable; `retryable` says whether the same call may succeed later."""
+    """Base of the family. `code` is stable; `retryable`: the same call may succeed later."""
 
     code: ClassVar[str] = "sessions_error"
     retryable: ClassVar[bool] = False

@@ -10,7 +10,9 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, NewType
 
-from model.config import SamplingParams as SamplingParams  # part of the vocabulary: app reads it here
+from model.config import (
+    SamplingParams as SamplingParams,  # part of the vocabulary: app reads it here
+)
 from model.messages import ClaimReport
 
 OwnerId = NewType("OwnerId", str)
@@ -23,7 +25,10 @@ ANONYMOUS = OwnerId("anonymous")
 
 
 class TurnStatus(StrEnum):
-    """`pending → running → completed | incomplete | cancelled | failed`; `interrupted` when its runner died."""
+    """`pending → running → completed | incomplete | cancelled | failed`.
+
+    `interrupted`: its runner died.
+    """
 
     PENDING = "pending"
     RUNNING = "running"
@@ -73,7 +78,7 @@ class Item:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
-    """Tokens of one turn. `cached` and `cache_write` are parts of `input`; reuse by tier in `claim`.
+    """Tokens of one turn. `cached` and `cache_write` are parts of `input`; by tier in `claim`.
 
     `num_rows_computed` is what the model really computed for the turn.
     """

@@ -1,0 +1,347 @@
+"""The command line: `splice serve`, `models`, `db`, `settings`, `check-config`.
+
+Whatever an operator can cause ends in one sentence on standard error and an exit code: 2 for a
+setting or a flag, 1 for the rest. What is imported slowly (torch, transformers, the database) is
+imported by the command that needs it.
+"""
+
+import asyncio
+import inspect
+import os
+import secrets
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from app.logs import configure_logging
+from app.settings import Settings, SettingsError, flag, load_settings, variable
+from app.settings_docs import default_of, group_of
+from model.errors import ModelError
+from sessions.errors import SessionsError
+
+if TYPE_CHECKING:
+    from app.config import AppConfig
+    from app.serving import Serving
+    from model.messages import EngineInfo
+
+app = typer.Typer(
+    help="A chat server whose conversations stay in memory.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+)
+models = typer.Typer(help="Models on this machine.", no_args_is_help=True)
+database = typer.Typer(help="The database's schema.", no_args_is_help=True)
+app.add_typer(models, name="models")
+app.add_typer(database, name="db")
+
+ConfigFile = Annotated[
+    Path | None, typer.Option("--config", help="Settings file, instead of splice.toml.")
+]
+
+
+def main() -> None:
+    """Run the command that the arguments name."""
+    app()
+
+
+@app.callback(invoke_without_command=True)
+def _top(
+    show_version: Annotated[
+        bool, typer.Option("--version", help="Show the version and end.", is_eager=True)
+    ] = False,
+) -> None:
+    if show_version:
+        Console().print(_version(), highlight=False)
+        raise typer.Exit
+
+
+def _with_settings(command: Callable[[Settings], None]) -> Callable[..., None]:
+    """Give a command a flag for each setting, and call it with the settings that result."""
+
+    def run(config: Path | None, **flags: object) -> None:
+        with _in_a_sentence():
+            given = {name: value for name, value in flags.items() if value is not None}
+            command(load_settings(given, config_file=config))
+
+    parameters = [_parameter("config", ConfigFile)]
+    parameters += [_parameter(name, _option(name)) for name in Settings.model_fields]
+    # Typer reads the flags from the signature; this keeps flags and settings one thing.
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {p.name: p.annotation for p in parameters}
+    run.__name__, run.__doc__ = command.__name__.lstrip("_"), command.__doc__
+    return run
+
+
+def _parameter(name: str, annotation: object) -> inspect.Parameter:
+    return inspect.Parameter(
+        name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation
+    )
+
+
+def _option(name: str) -> object:
+    field = Settings.model_fields[name]
+    is_switch = field.annotation is bool
+    kind = bool if is_switch else str
+    shown = default_of(field)
+    option = typer.Option(
+        flag(name),
+        help=(field.description or "") + (f" [dim]\\[{shown}][/dim]" if shown else ""),
+        show_default=False,
+        rich_help_panel=group_of(field),
+        metavar=None if is_switch else name.rpartition("_")[2].upper(),
+    )
+    return Annotated[kind | None, option]
+
+
+# ---------------------------------------------------------------------------- serve
+
+
+def _serve(settings: Settings) -> None:
+    """Serve the page, REST and the websocket."""
+    from app import serving
+
+    configure_logging(settings.log_level, settings.log_format)
+    _make_data_dir(settings)
+    with _listening(settings) as sock:
+        _serve_on(settings, serving.Serving(sock), serving.url_of(sock))
+
+
+def _serve_on(settings: Settings, server: "Serving", url: str) -> None:
+    from app.application import build_application, drain
+
+    console = Console(stderr=True)
+    failures: list[str] = []
+
+    def say(message: str) -> None:
+        console.print(f"[dim]·[/dim] {escape(message)}", highlight=False)
+
+    def ready(info: "EngineInfo") -> None:
+        console.print(_banner(url, info, settings))
+
+    def failed(message: str) -> None:
+        failures.append(message)
+        server.stop()
+
+    application = build_application(
+        _app_config(settings),
+        settings.engine_config(),
+        on_progress=say,
+        on_ready=ready,
+        on_failed=failed,
+    )
+    say(f"listening on {url}; loading the model")
+    asyncio.run(server.run(application, drain))
+    if failures:
+        raise _RefusalError(failures[0])
+    say("stopped")
+
+
+def _app_config(settings: Settings) -> "AppConfig":
+    from app.config import AppConfig
+    from model.config import SamplingParams
+
+    page = Path(__file__).parent / "page"
+    return AppConfig(
+        database_url=settings.effective_database_url,
+        runner_id=f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}",
+        clock=lambda: datetime.now(UTC),
+        allowed_origins=settings.allowed_origins,
+        allowed_hosts=settings.allowed_hosts,
+        max_body_bytes=int(settings.max_body_bytes),
+        outbox_size=settings.outbox_size,
+        max_streams=settings.max_streams,
+        send_timeout_s=settings.send_timeout_s,
+        heartbeat_s=settings.heartbeat_s,
+        sse_keepalive_s=settings.sse_keepalive_s,
+        drain_timeout_s=settings.drain_timeout_s,
+        page_dir=page if (page / "index.html").exists() else None,
+        default_sampling=SamplingParams(
+            temperature=settings.default_temperature,
+            top_p=settings.default_top_p,
+            max_output_tokens=settings.default_max_output_tokens,
+        ),
+    )
+
+
+def _make_data_dir(settings: Settings) -> None:
+    folder = settings.data_dir
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        probe = folder / f".writable-{os.getpid()}"
+        probe.touch()
+        probe.unlink()
+    except OSError as exc:
+        raise _RefusalError(f"the data folder {folder} can't be written: {exc.strerror}") from exc
+
+
+def _listening(settings: Settings) -> socket.socket:
+    from app import serving
+
+    try:
+        return serving.bind(settings.host, settings.port)
+    except OSError as exc:
+        raise _RefusalError(
+            f"can't listen on {settings.host} port {settings.port}: {exc.strerror}; "
+            "end what listens there, or choose another with --port"
+        ) from exc
+
+
+def _banner(url: str, info: "EngineInfo", settings: Settings) -> Table:
+    num_tokens = info.num_blocks * info.block_size
+    table = Table.grid(padding=(0, 2))
+    rows = [
+        ("Splice", f"[bold]{url}[/bold]  (Ctrl-C stops)"),
+        ("model", f"{escape(info.model_id)}, {info.max_context_tokens:,} tokens of context"),
+        ("device", f"{info.device}, {info.dtype}, mode {info.mode}, attention {info.attention}"),
+        ("weights", _size(info.weights_bytes)),
+        ("cache", f"{_size(info.cache_bytes)}: {info.num_blocks:,} blocks, {num_tokens:,} tokens"),
+        ("data", escape(str(settings.data_dir.absolute()))),
+    ]
+    for name, value in rows:
+        table.add_row(f"[dim]{name}[/dim]", value)
+    return table
+
+
+def _size(num_bytes: int) -> str:
+    size = float(num_bytes)
+    for unit in ("bytes", "KiB", "MiB"):
+        if size < 1024:
+            return f"{size:.0f} {unit}"
+        size /= 1024
+    return f"{size:.1f} GiB"
+
+
+app.command("serve")(_with_settings(_serve))
+
+
+# ---------------------------------------------------------------------------- the rest
+
+
+def _fetch(settings: Settings) -> None:
+    """Obtain the model that is set, so that `serve` needs no network."""
+    from model.provision import obtain
+
+    console = Console()
+    _make_data_dir(settings)
+    source = obtain(settings.model, settings.models_dir, lambda m: console.print(escape(m)))
+    console.print(f"{escape(source.model_id)} is at {escape(str(source.path))}", soft_wrap=True)
+
+
+models.command("fetch")(_with_settings(_fetch))
+
+
+def _upgrade(settings: Settings) -> None:
+    """Bring the database's schema to this version's."""
+    from sessions.database import Database
+
+    async def upgrade() -> None:
+        store = Database(settings.effective_database_url)
+        try:
+            await store.migrate()
+        finally:
+            await store.close()
+
+    _make_data_dir(settings)
+    asyncio.run(upgrade())
+    Console().print("the database is at this version's schema")
+
+
+database.command("upgrade")(_with_settings(_upgrade))
+
+
+def _check(settings: Settings) -> None:
+    """Say whether the database's schema is this version's; changes nothing. Exit code 1 if not."""
+    from sessions.database import Database
+
+    async def pending() -> tuple[str, ...]:
+        store = Database(settings.effective_database_url)
+        try:
+            return await store.pending()
+        finally:
+            await store.close()
+
+    if settings.database_url is None and not settings.default_database.exists():
+        raise _RefusalError(f"there is no database yet in {settings.data_dir}; `serve` makes it")
+    missing = asyncio.run(pending())
+    if missing:
+        raise _RefusalError(f"the database lacks {', '.join(missing)}; run `splice db upgrade`")
+    Console().print("the database is at this version's schema")
+
+
+database.command("check")(_with_settings(_check))
+
+
+def _check_config(settings: Settings) -> None:
+    """Check the settings and show what is in effect."""
+    table = Table("setting", "value", box=None)
+    for name in Settings.model_fields:
+        value = getattr(settings, name)
+        if name == "database_url":
+            value = _without_password(settings.effective_database_url)
+        table.add_row(name, "" if value is None or value == () else escape(str(value)))
+    Console().print(table)
+
+
+app.command("check-config")(_with_settings(_check_config))
+
+
+@app.command("settings")
+def _list_settings() -> None:
+    """List every setting: variable, default, meaning."""
+    table = Table("variable", "default", "meaning", box=None)
+    for name, field in Settings.model_fields.items():
+        table.add_row(variable(name), escape(default_of(field)), escape(field.description or ""))
+    Console().print(table)
+
+
+def _without_password(url: str) -> str:
+    head, at, tail = url.rpartition("@")
+    if not at:
+        return url
+    scheme, _, user = head.partition("://")
+    return f"{scheme}://{user.partition(':')[0]}:***@{tail}"
+
+
+def _version() -> str:
+    try:
+        return version("splice-server")
+    except PackageNotFoundError:
+        return "unknown: the package is not installed"
+
+
+class _RefusalError(Exception):
+    """A start that can't succeed, for a reason outside the program."""
+
+
+@contextmanager
+def _in_a_sentence() -> Iterator[None]:
+    """Turn what an operator can cause into a sentence and an exit code."""
+    try:
+        yield
+    except SettingsError as exc:
+        _fail(str(exc), code=2)
+    except (ModelError, SessionsError, _RefusalError) as exc:
+        _fail(str(exc), code=1)
+
+
+def _fail(message: str, *, code: int) -> None:
+    console: Any = Console(stderr=True)
+    for line in message.splitlines():
+        console.print(
+            f"[bold red]splice:[/bold red] {escape(line)}", highlight=False, soft_wrap=True
+        )
+    raise typer.Exit(code)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,94 @@
+"""One process serving one application, from the bound socket to the last closed connection.
+
+The socket is bound before anything slow happens, so that a busy port is known at once. SIGINT or
+SIGTERM stops in order: running turns are drained, connections closed, contexts unwound. A second
+signal has its ordinary effect and doesn't wait.
+"""
+
+import asyncio
+import contextlib
+import signal
+import socket
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+
+from aiohttp import web
+
+_BACKLOG = 128
+# Beyond the drain: what handlers get to notice that their connection is gone.
+_HANDLERS_END_S = 5.0
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """A TCP socket that listens already: who connects early waits. Raises OSError."""
+    family, kind, protocol, _, address = socket.getaddrinfo(
+        host.strip("[]"), port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )[0]
+    sock = socket.socket(family, kind, protocol)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind(address)
+        sock.listen(_BACKLOG)
+    except OSError:
+        sock.close()
+        raise
+    return sock
+
+
+def url_of(sock: socket.socket) -> str:
+    """The URL that a bound socket is reached by."""
+    host, port = sock.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+class Serving:
+    """The serving of one application; `stop` ends it from within, as a signal does from without."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock = sock
+        self._task: asyncio.Task[None] | None = None
+
+    def stop(self) -> None:
+        """Let `run` come to its end. To be called on its loop."""
+        if self._task is not None:
+            self._task.cancel()
+
+    async def run(
+        self, app: web.Application, drain: Callable[[web.Application], Awaitable[None]]
+    ) -> None:
+        """Serve until `stop` or a signal; then drain, while it still listens, and clean up.
+
+        What the application's start raises comes out, after whatever had started is undone.
+        """
+        runner = web.AppRunner(
+            app, access_log=None, handle_signals=False, shutdown_timeout=_HANDLERS_END_S
+        )
+        self._task = asyncio.current_task()
+        assert self._task is not None, "run is run by a task"
+        is_listening = False
+        try:
+            with _stopped_by_signals(self._task), contextlib.suppress(asyncio.CancelledError):
+                await runner.setup()
+                await web.SockSite(runner, self._sock, backlog=_BACKLOG).start()
+                is_listening = True
+                await asyncio.Event().wait()
+            self._task.uncancel()
+            if is_listening:
+                await drain(app)
+        finally:
+            await runner.cleanup()
+            self._sock.close()
+
+
+@contextmanager
+def _stopped_by_signals(task: asyncio.Task[None]) -> Iterator[None]:
+    loop = asyncio.get_running_loop()
+    caught = (signal.SIGINT, signal.SIGTERM)
+    for number in caught:
+        loop.add_signal_handler(number, task.cancel)
+    try:
+        yield
+    finally:
+        # From here on a second signal has its ordinary, immediate effect.
+        for number in caught:
+            loop.remove_signal_handler(number)

@@ -1,0 +1,291 @@
+"""Every setting: its name, its meaning, and where its value came from.
+
+A value comes from the first of: a flag (`--token-budget`), a variable (`SPLICE_TOKEN_BUDGET`), the
+file `splice.toml` (`token_budget = …`), the default below. A name that none of the settings has is
+refused together with the nearest one that exists. This is the only module that reads the
+environment; it is read once, by `load_settings`, and below the composition root only the plain
+configurations made here are passed on.
+"""
+
+import difflib
+import ipaddress
+import os
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ByteSize,
+    ConfigDict,
+    Field,
+    ValidationError,
+    model_validator,
+)
+from pydantic_core import ErrorDetails
+
+from model.config import AttentionName, Device, EngineConfig, Mode
+
+ENV_PREFIX = "SPLICE_"
+CONFIG_FILE = "splice.toml"
+
+# A variable that is no setting: it names the file the settings are in.
+_CONFIG_VARIABLE = "SPLICE_CONFIG"
+_UNSET = ("", "none")
+
+
+def _split(value: object) -> object:
+    if isinstance(value, str):
+        return tuple(part.strip() for part in value.split(",") if part.strip())
+    return value
+
+
+def _optional(value: object) -> object:
+    return None if isinstance(value, str) and value.strip().lower() in _UNSET else value
+
+
+def _in_group(group: str) -> Any:  # noqa: ANN401 (pydantic's Field is typed so)
+    """Make `Field` with the heading under which help and tables show it."""
+
+    def field(default: object, description: str, **limits: object) -> Any:  # noqa: ANN401
+        extra = {"group": group}
+        return Field(default, description=description, json_schema_extra=extra, **limits)  # type: ignore[call-overload]  # the limits are pydantic's
+
+    return field
+
+
+Names = Annotated[tuple[str, ...], BeforeValidator(_split)]
+OptionalCount = Annotated[int | None, BeforeValidator(_optional)]
+OptionalBytes = Annotated[ByteSize | None, BeforeValidator(_optional)]
+Seconds = Annotated[float, Field(gt=0)]
+
+_server = _in_group("Server")
+_model = _in_group("Model")
+_cache = _in_group("Cache and scheduling")
+_reply = _in_group("Replies")
+_limits = _in_group("Connections and limits")
+_log = _in_group("Log")
+
+
+class SettingsError(Exception):
+    """The settings can't be used; each line of the message is one fault, with what to do."""
+
+
+class Settings(BaseModel):
+    """All settings, checked. Make it with `load_settings`."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    host: str = _server("127.0.0.1", "address to listen on")
+    port: int = _server(8000, "port to listen on; 0 takes a free one", ge=0, le=65535)
+    allow_remote: bool = _server(
+        False,
+        "listen on an address that other machines reach, though there are no API keys yet: "
+        "whoever reaches it may read and delete every conversation",
+    )
+    data_dir: Path = _server(Path("data"), "folder for everything kept: database, models")
+    database_url: str | None = _server(
+        None, "SQLAlchemy URL of the database; by default `splice.db` in the data folder"
+    )
+
+    model: str = _model("default", "`default`, a folder, a `.gguf` file, or a Hugging Face id")
+    device: Device = _model(Device.AUTO, "where the model runs; `auto` takes CUDA when it can")
+    mode: Mode = _model(
+        Mode.FAST, "`exact`: same ids and seed, same tokens, always; `fast`: quicker number formats"
+    )
+    attention: AttentionName = _model(AttentionName.AUTO, "attention backend")
+    max_context_tokens: OptionalCount = _model(
+        None, "tokens a conversation may hold; can only lower what the model allows", ge=2
+    )
+    num_threads: int = _model(0, "threads torch computes with on a CPU; 0 keeps torch's own", ge=0)
+
+    block_size: int = _cache(16, "tokens a block of the cache holds", ge=1, le=1024)
+    num_blocks: OptionalCount = _cache(
+        None, "blocks the cache has; by default a share of the free memory", ge=2
+    )
+    cache_bytes: OptionalBytes = _cache(
+        None, "the cache's size in bytes, as in `2GiB`, instead of `num_blocks`", gt=0
+    )
+    token_budget: int = _cache(512, "tokens computed in one step at most", ge=1)
+    max_running: int = _cache(64, "replies generated at once at most", ge=1)
+    max_waiting: int = _cache(1024, "turns that may wait; more are refused with 429", ge=0)
+    check_books: bool = _cache(
+        False, "check the cache's books after every step (for tests: it costs time)"
+    )
+
+    default_temperature: float = _reply(
+        0.7, "temperature where a request names none; 0 is greedy", ge=0, le=2
+    )
+    default_top_p: float = _reply(1.0, "top-p where a request names none", gt=0, le=1)
+    default_max_output_tokens: OptionalCount = _reply(
+        None,
+        "longest reply in tokens where a request names none; by default the context's end",
+        ge=1,
+    )
+
+    allowed_origins: Names = _limits(
+        (), "origins of web pages, beside the server's own, that may talk to it; comma-separated"
+    )
+    allowed_hosts: Names = _limits(
+        (), "names it may be called by, beside loopback names and IP addresses; `*`: any"
+    )
+    max_body_bytes: ByteSize = _limits(
+        ByteSize(8 * 1024**2), "longest request body or websocket frame in bytes", gt=0
+    )
+    outbox_size: int = _limits(256, "frames that may wait for one websocket", ge=1)
+    max_streams: int = _limits(64, "replies one websocket may read at once", ge=1)
+    send_timeout_s: Seconds = _limits(10.0, "seconds one send may take before the peer is dropped")
+    heartbeat_s: Seconds = _limits(20.0, "seconds between pings on a websocket")
+    sse_keepalive_s: Seconds = _limits(15.0, "seconds of silence before a comment on a stream")
+    drain_timeout_s: Seconds = _limits(
+        20.0, "seconds that running replies get to end when the server stops"
+    )
+
+    log_level: Literal["debug", "info", "warning", "error"] = _log("info", "least level logged")
+    log_format: Literal["text", "json"] = _log("text", "`text` for people, `json` for machines")
+
+    @model_validator(mode="after")
+    def _fit_together(self) -> Self:
+        if not self.allow_remote and not _is_loopback(self.host):
+            raise ValueError(
+                f"host {self.host!r} can be reached from other machines, and without API keys "
+                "(none exist yet) whoever reaches it may read and delete everything: "
+                "listen on 127.0.0.1, or say allow_remote if the network itself is trusted"
+            )
+        if self.num_blocks is not None and self.cache_bytes is not None:
+            raise ValueError("num_blocks and cache_bytes both set the cache's size: leave one out")
+        if self.mode is Mode.EXACT and self.attention is AttentionName.BATCHED:
+            raise ValueError("mode exact needs the reference attention, not batched")
+        return self
+
+    @property
+    def models_dir(self) -> Path:
+        """Where fetched models and what is derived from them lie."""
+        return self.data_dir / "models"
+
+    @property
+    def default_database(self) -> Path:
+        """SQLite's file, where no other database is named."""
+        return self.data_dir.absolute() / "splice.db"
+
+    @property
+    def effective_database_url(self) -> str:
+        """The database's URL, by default SQLite's in the data folder."""
+        return self.database_url or f"sqlite+aiosqlite:///{self.default_database}"
+
+    def engine_config(self) -> EngineConfig:
+        """What the engine's process is started with."""
+        return EngineConfig(
+            model=self.model,
+            models_dir=self.models_dir,
+            device=self.device,
+            mode=self.mode,
+            attention=self.attention,
+            block_size=self.block_size,
+            num_blocks=self.num_blocks,
+            cache_bytes=None if self.cache_bytes is None else int(self.cache_bytes),
+            token_budget=self.token_budget,
+            max_running=self.max_running,
+            max_waiting=self.max_waiting,
+            max_context_tokens=self.max_context_tokens,
+            num_threads=self.num_threads,
+            check_books=self.check_books,
+        )
+
+
+def load_settings(
+    flags: Mapping[str, object],
+    *,
+    config_file: Path | None = None,
+    environ: Mapping[str, str] | None = None,
+) -> Settings:
+    """The settings from all sources. Raises SettingsError naming every fault.
+
+    `flags` has only those that were given. Without `config_file` the variable SPLICE_CONFIG names
+    it, and else `splice.toml` in the working folder is read if there is one.
+    """
+    environ = os.environ if environ is None else environ
+    # The weakest source first: a later one replaces its values.
+    sources = [
+        _from_file(config_file, environ),
+        _from_environment(environ),
+        {name: (f"flag {flag(name)}", value) for name, value in flags.items()},
+    ]
+    given = {name: entry for source in sources for name, entry in source.items()}
+    try:
+        return Settings.model_validate({name: value for name, (_, value) in given.items()})
+    except ValidationError as exc:
+        origins = {name: origin for name, (origin, _) in given.items()}
+        faults = [_fault(error, origins) for error in exc.errors(include_url=False)]
+        raise SettingsError("\n".join(faults)) from exc
+
+
+def flag(name: str) -> str:
+    """The flag of a setting."""
+    return "--" + name.replace("_", "-")
+
+
+def variable(name: str) -> str:
+    """The environment variable of a setting."""
+    return ENV_PREFIX + name.upper()
+
+
+def _from_environment(environ: Mapping[str, str]) -> dict[str, tuple[str, object]]:
+    known = {variable(name): name for name in Settings.model_fields}
+    mine = [v for v in environ if v.startswith(ENV_PREFIX) and v != _CONFIG_VARIABLE]
+    unknown = [v for v in mine if v not in known]
+    if unknown:
+        raise SettingsError("\n".join(_unknown("variable", v, known) for v in sorted(unknown)))
+    return {known[v]: (f"variable {v}", environ[v]) for v in mine}
+
+
+def _from_file(
+    config_file: Path | None, environ: Mapping[str, str]
+) -> dict[str, tuple[str, object]]:
+    named = environ.get(_CONFIG_VARIABLE)
+    path = config_file or (Path(named) if named else None)
+    try:
+        values = tomllib.loads((path or Path(CONFIG_FILE)).read_text(encoding="utf-8"))
+    except FileNotFoundError as exc:
+        if path is None:
+            return {}
+        raise SettingsError(f"there is no settings file {path}") from exc
+    except (OSError, ValueError) as exc:
+        raise SettingsError(
+            f"the settings file {path or CONFIG_FILE} can't be read: {exc}"
+        ) from exc
+    unknown = [key for key in values if key not in Settings.model_fields]
+    if unknown:
+        where = f"key of {path or CONFIG_FILE}"
+        raise SettingsError("\n".join(_unknown(where, k, Settings.model_fields) for k in unknown))
+    return {name: (f"{path or CONFIG_FILE}", value) for name, value in values.items()}
+
+
+def _unknown(kind: str, name: str, known: Mapping[str, object]) -> str:
+    # Without the prefix, which all of them share and which would make everything alike.
+    wanted = name.removeprefix(ENV_PREFIX)
+    by_rest = {full.removeprefix(ENV_PREFIX): full for full in known}
+    near = difflib.get_close_matches(wanted, by_rest, n=2, cutoff=0.6)
+    if not near:
+        return f"unknown {kind} {name}: `splice settings` lists them all"
+    return f"unknown {kind} {name}: did you mean {' or '.join(by_rest[rest] for rest in near)}?"
+
+
+def _fault(error: ErrorDetails, origins: Mapping[str, str]) -> str:
+    message = error["msg"].removeprefix("Value error, ")
+    if not error["loc"]:
+        return message
+    name = str(error["loc"][0])
+    message = message[:1].lower() + message[1:]
+    return f"{name} ({origins.get(name, 'default')}) = {error['input']!r}: {message}"
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,235 @@
+"""The synchronous client: the asynchronous one, run on a loop in a thread of its own.
+
+Every method blocks until its answer is there. One client may be used from several threads; a
+stream is read by one of them.
+"""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping, Sequence
+from typing import Any, Self, TypeVar, Unpack
+
+from splice.async_client import (
+    DEFAULT_URL,
+    AsyncClient,
+    AsyncSession,
+    AsyncSessions,
+    AsyncStream,
+)
+from splice.events import Event
+from splice.types import Json, Message, SessionInfo, Turn, TurnOptions
+
+T = TypeVar("T")
+
+
+class _Loop:
+    """An event loop in a daemon thread, ended by `close`."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(
+            target=self._loop.run_forever, name="splice-client", daemon=True
+        )
+        self._thread.start()
+
+    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        try:
+            return future.result()
+        except BaseException:
+            # Ctrl-C in the caller's thread: what it waited for is of no use to anybody.
+            future.cancel()
+            raise
+
+    def iterate(self, source: AsyncIterator[T]) -> Iterator[T]:
+        async def following() -> T:
+            return await anext(source)
+
+        while True:
+            try:
+                item = self.run(following())
+            except StopAsyncIteration:
+                return
+            yield item
+
+    @property
+    def is_closed(self) -> bool:
+        return self._loop.is_closed()
+
+    def close(self) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+
+class Client:
+    """A connection to one server; use it as a context manager, or close it."""
+
+    def __init__(
+        self,
+        base_url: str = DEFAULT_URL,
+        *,
+        timeout_s: float = 600.0,
+        max_retries: int = 3,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        self._loop = _Loop()
+        self._inner = AsyncClient(
+            base_url, timeout_s=timeout_s, max_retries=max_retries, headers=headers
+        )
+        self.sessions = Sessions(self._loop, self._inner.sessions)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close every connection. Turns that are running go on at the server."""
+        if self._loop.is_closed:
+            return
+        self._loop.run(self._inner.close())
+        self._loop.close()
+
+    def models(self) -> list[str]:
+        """The ids of the models that the server has."""
+        return self._loop.run(self._inner.models())
+
+    def cache(self) -> Json:
+        """The block pool, as the server describes it."""
+        return self._loop.run(self._inner.cache())
+
+
+class Sessions:
+    """The server's sessions."""
+
+    def __init__(self, loop: _Loop, inner: AsyncSessions) -> None:
+        self._loop = loop
+        self._inner = inner
+
+    def create(
+        self,
+        *,
+        title: str | None = None,
+        instructions: str | None = None,
+        metadata: Mapping[str, str] | None = None,
+    ) -> "Session":
+        """Begin a conversation; `instructions` are its system prompt."""
+        created = self._inner.create(title=title, instructions=instructions, metadata=metadata)
+        return Session(self._loop, self._loop.run(created))
+
+    def get(self, session_id: str) -> "Session":
+        """The session; raises NotFoundError."""
+        return Session(self._loop, self._loop.run(self._inner.get(session_id)))
+
+    def list(self, *, limit: int = 20, order: str = "desc") -> Iterator["Session"]:
+        """Every session, most recently used first; `limit` is how many come with one request."""
+        for session in self._loop.iterate(self._inner.list(limit=limit, order=order)):
+            yield Session(self._loop, session)
+
+    def delete(self, session_id: str) -> None:
+        """Delete the session with everything in it; raises NotFoundError."""
+        self._loop.run(self._inner.delete(session_id))
+
+
+class Session:
+    """One conversation. `info` is what the server last said of it; `refresh` asks again."""
+
+    def __init__(self, loop: _Loop, inner: AsyncSession) -> None:
+        self._loop = loop
+        self._inner = inner
+
+    @property
+    def id(self) -> str:
+        """The session's id, `conv_…`."""
+        return self._inner.id
+
+    @property
+    def info(self) -> SessionInfo:
+        """What the server last said of the session."""
+        return self._inner.info
+
+    def refresh(self) -> SessionInfo:
+        """Read the session anew."""
+        return self._loop.run(self._inner.refresh())
+
+    def send(self, text: str | Sequence[Message], **options: Unpack[TurnOptions]) -> Turn:
+        """Send a message and wait for the whole reply; a failed turn is returned, not raised."""
+        return self._loop.run(self._inner.send(text, **options))
+
+    def stream(self, text: str | Sequence[Message], **options: Unpack[TurnOptions]) -> "Stream":
+        """Send a message and read the reply as it comes. Nothing is sent before the first read."""
+        return Stream(self._loop, self._inner.stream(text, **options))
+
+    def regenerate(self, turn: Turn | str | None = None, **options: Unpack[TurnOptions]) -> Turn:
+        """A new reply to the same input, beside the old one; by default the last turn's."""
+        return self._loop.run(self._inner.regenerate(turn, **options))
+
+    def resume(self, turn: Turn | str, *, starting_after: int = -1) -> "Stream":
+        """The events of a turn after that sequence number, stored or still to come."""
+        return Stream(self._loop, self._inner.resume(turn, starting_after=starting_after))
+
+    def cancel(self, turn: Turn | str | None = None) -> Turn:
+        """Stop a turn; what there is of its reply is kept. The turn this object last began."""
+        return self._loop.run(self._inner.cancel(turn))
+
+    def fork(self, at: Turn | str | None = None, *, title: str | None = None) -> "Session":
+        """A new session that continues from a turn of this one, by default from its end."""
+        return Session(self._loop, self._loop.run(self._inner.fork(at, title=title)))
+
+    def turns(self, *, whole_tree: bool = False) -> list[Turn]:
+        """The conversation's turns, oldest first; or those of all its branches."""
+        return self._loop.run(self._inner.turns(whole_tree=whole_tree))
+
+    def turn(self, turn_id: str) -> Turn:
+        """One turn as it is now."""
+        return self._loop.run(self._inner.turn(turn_id))
+
+    def kv(self) -> Json:
+        """The conversation's block tables, as the server describes them."""
+        return self._loop.run(self._inner.kv())
+
+    def delete(self) -> None:
+        """Delete the session with everything in it."""
+        self._loop.run(self._inner.delete())
+
+
+class Stream:
+    """A turn's events as they come, each once. A lost connection is made again by itself."""
+
+    def __init__(self, loop: _Loop, inner: AsyncStream) -> None:
+        self._loop = loop
+        self._inner = inner
+
+    def __iter__(self) -> Iterator[Event]:
+        return self._loop.iterate(self._inner)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def turn(self) -> Turn | None:
+        """The turn as the last event that told of it had it; None before the first."""
+        return self._inner.turn
+
+    @property
+    def last_sequence_number(self) -> int:
+        """The number of the last event read; -1 before the first."""
+        return self._inner.last_sequence_number
+
+    @property
+    def text_stream(self) -> Iterator[str]:
+        """Only the reply's text, piece by piece."""
+        return self._loop.iterate(self._inner.text_stream)
+
+    def final(self) -> Turn:
+        """Read to the end; the turn as it ended."""
+        return self._loop.run(self._inner.final())
+
+    def close(self) -> None:
+        """Stop reading; the turn goes on."""
+        self._loop.run(self._inner.close())

@@ -1,0 +1,196 @@
+"""Requests with their retries, and streams of events that survive a lost connection.
+
+Only what may safely be sent twice is sent twice: reads, deletions, cancellations, and turns, which
+the server recognises by their `client_turn_id`. Anything is sent again when the server itself says
+(429, 503, `x-should-retry`) that it did nothing.
+"""
+
+import asyncio
+import contextlib
+import random
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import aiohttp
+
+from splice.errors import APIStatusError, ConnectionLostError, error_class
+from splice.events import Event, SseParser, TurnEvent, parse_event
+from splice.types import Json
+
+_CONNECT_S = 5.0
+# A stream is never silent for long: the server sends comments while nothing else happens.
+_STREAM_SILENCE_S = 60.0
+_FIRST_DELAY_S = 0.5
+_LONGEST_DELAY_S = 8.0
+_LONGEST_ASKED_DELAY_S = 60.0
+_BROKEN = (aiohttp.ClientError, asyncio.TimeoutError, ConnectionError)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """One call. `is_repeatable` says that sending it twice does no more than sending it once."""
+
+    method: str
+    path: str
+    body: Json | None = None
+    query: Mapping[str, str] | None = None
+    is_repeatable: bool = True
+
+
+@dataclass(slots=True, kw_only=True)
+class _Progress:
+    """How far the reading of one turn has come."""
+
+    last: int
+    turn_id: str = ""
+    is_ended: bool = False
+
+    def note(self, event: Event) -> None:
+        self.last = event.sequence_number
+        if isinstance(event, TurnEvent):
+            self.turn_id = event.turn.id
+            self.is_ended = event.is_end
+
+
+class Transport:
+    """One connection pool to one server."""
+
+    def __init__(
+        self,
+        base_url: str,
+        *,
+        timeout_s: float = 600.0,
+        max_retries: int = 3,
+        headers: Mapping[str, str] | None = None,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self._base_url = base_url.rstrip("/")
+        self._timeout_s = timeout_s
+        self._max_retries = max_retries
+        self._headers = dict(headers or {})
+        self._sleep = sleep
+        self._http: aiohttp.ClientSession | None = None
+
+    async def close(self) -> None:
+        """Close every connection; the transport can't be used afterwards."""
+        if self._http is not None:
+            await self._http.close()
+
+    async def call(self, request: Request) -> Any:  # noqa: ANN401 (any JSON)
+        """The answer's JSON. Raises APIStatusError and ConnectionLostError."""
+        attempt = 0
+        while True:
+            try:
+                async with self._open(request, self._timeout_s) as response:
+                    return await response.json()
+            except APIStatusError as exc:
+                if attempt >= self._max_retries or not exc.retryable:
+                    raise
+                await self._pause(attempt, exc.retry_after_s)
+            except _BROKEN as exc:
+                # A connection that was never made carried nothing.
+                is_safe = request.is_repeatable or isinstance(exc, aiohttp.ClientConnectorError)
+                if attempt >= self._max_retries or not is_safe:
+                    raise self._lost(exc) from exc
+                await self._pause(attempt)
+            attempt += 1
+
+    async def events(
+        self, start: Request, resume: Callable[[str, int], Request], last: int = -1
+    ) -> AsyncGenerator[Event, None]:
+        """The events of one turn after the number `last`, each once and in order, up to its end.
+
+        `start` must be repeatable; once the turn is known, a broken stream goes on with
+        `resume(turn_id, last sequence number)`. Retries count anew when an event has arrived.
+        """
+        progress = _Progress(last=last)
+        failures = 0
+        while not progress.is_ended:
+            before = progress.last
+            request = resume(progress.turn_id, before) if progress.turn_id else start
+            problem: Exception = ConnectionLostError("the stream ended before the turn did")
+            delay_s = None
+            try:
+                async with contextlib.aclosing(self._arriving(request, progress)) as arriving:
+                    async for event in arriving:
+                        yield event
+            except APIStatusError as exc:
+                if not exc.retryable:
+                    raise
+                problem, delay_s = exc, exc.retry_after_s
+            except _BROKEN as exc:
+                problem = self._lost(exc)
+            if progress.is_ended:
+                return
+            failures = 1 if progress.last > before else failures + 1
+            if failures > self._max_retries:
+                raise problem
+            await self._pause(failures - 1, delay_s)
+
+    async def _arriving(
+        self, request: Request, progress: "_Progress"
+    ) -> AsyncGenerator[Event, None]:
+        """What one connection brings that is new; ends early where something was lost."""
+        parser = SseParser()
+        async with self._open(request, _STREAM_SILENCE_S) as response:
+            async for chunk in response.content.iter_any():
+                for raw in parser.feed(chunk):
+                    if raw.get("sequence_number", -1) <= progress.last:
+                        continue
+                    event = parse_event(raw)
+                    if event.sequence_number > progress.last + 1:
+                        return
+                    progress.note(event)
+                    yield event
+
+    @contextlib.asynccontextmanager
+    async def _open(
+        self, request: Request, silence_s: float
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        if self._http is None:
+            # Made here because aiohttp wants a running loop.
+            self._http = aiohttp.ClientSession(headers=self._headers)
+        async with self._http.request(
+            request.method,
+            self._base_url + request.path,
+            json=request.body,
+            params=request.query,
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_S, sock_read=silence_s),
+        ) as response:
+            if response.status >= 400:
+                raise await _refusal(response)
+            yield response
+
+    async def _pause(self, attempt: int, asked_s: float | None = None) -> None:
+        if asked_s is not None:
+            delay_s = min(asked_s, _LONGEST_ASKED_DELAY_S)
+        else:
+            delay_s = min(_LONGEST_DELAY_S, _FIRST_DELAY_S * 2**attempt)
+        # Spread, so that clients that were refused together don't come back together.
+        await self._sleep(delay_s * random.uniform(1.0, 1.25))
+
+    def _lost(self, exc: BaseException) -> ConnectionLostError:
+        return ConnectionLostError(f"no answer from {self._base_url}: {exc or type(exc).__name__}")
+
+
+async def _refusal(response: aiohttp.ClientResponse) -> APIStatusError:
+    try:
+        body: Any = await response.json(content_type=None)
+    except ValueError:
+        body = None
+    error = body.get("error") if isinstance(body, dict) else None
+    facts: dict[str, Any] = error if isinstance(error, dict) else {}
+    said = response.headers.get("x-should-retry")
+    is_usual = response.status in (408, 429, 502, 503, 504)
+    refusal = error_class(response.status)(
+        str(facts.get("message") or response.reason or "refused"),
+        status=response.status,
+        code=facts.get("code"),
+        param=facts.get("param"),
+        request_id=response.headers.get("x-request-id"),
+        retryable=said == "true" if said is not None else is_usual,
+    )
+    with contextlib.suppress(ValueError):
+        refusal.retry_after_s = max(0.0, float(response.headers.get("Retry-After", "")))
+    return refusal
