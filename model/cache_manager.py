@@ -6,7 +6,7 @@ it queues a `BlockCopy`, which the runner carries out, in order, before the next
 
 Invariants (`check`):
     ref_count = number of tables, running or parked, that contain the block
-    a block with a hash, or with another holder, is never written (`grow` asserts it)
+    a block with a hash, or with another holder, is copied before it is written
     only full, computed, committed blocks have a hash
     a parked table's blocks cover exactly its computed tokens
 """
@@ -69,7 +69,9 @@ class CacheManager:
         source = self._find_source(sequence)
         self._require(sequence, source)
         if source.turn_id is not None and source.is_whole:
-            self._take_up(sequence, self._parked.pop(source.turn_id), source)
+            # Nothing of it lies behind what is claimed, so its blocks are exactly those wanted.
+            sequence.table.block_ids = self._parked.pop(source.turn_id).table.block_ids
+            sequence.num_computed_tokens = source.num_tokens
         else:
             self._share(sequence, source)
         sequence.num_named_blocks = 0
@@ -124,11 +126,6 @@ class CacheManager:
         if wanted > available:
             raise OutOfBlocksError(wanted, available)
 
-    def _take_up(self, sequence: Sequence, parked: ParkedTable, source: ClaimSource) -> None:
-        sequence.table.block_ids = parked.table.block_ids
-        sequence.num_computed_tokens = source.num_tokens
-        self._release_blocks(sequence.table.truncate(source.num_tokens))
-
     def _share(self, sequence: Sequence, source: ClaimSource) -> None:
         num_full, rest = divmod(source.num_tokens, self.block_size)
         shared = source.block_ids[:num_full]
@@ -162,12 +159,13 @@ class CacheManager:
         """
         table, start = sequence.table, sequence.num_computed_tokens
         first = start // self.block_size
-        # Only full blocks are named or shared, and a claim copies a partial one.
-        assert not any(self._is_frozen(b) for b in table.block_ids[first:]), sequence.id
-        wanted = num_blocks_for(start + num_new_tokens, self.block_size) - len(table)
-        if wanted > 0:
-            self._reclaim(wanted)
-            table.block_ids += self._allocate(wanted)
+        wanted = max(0, num_blocks_for(start + num_new_tokens, self.block_size) - len(table))
+        # A named block is written again when its last token is to be computed once more.
+        must_copy = first < len(table) and self._is_frozen(table.block_ids[first])
+        self._reclaim(wanted + must_copy)
+        if must_copy:
+            table.block_ids[first : first + 1] = self._copy_of(table.block_ids[first])
+        table.block_ids += self._allocate(wanted)
 
     def commit(self, sequence: Sequence) -> None:
         """Name the full blocks whose tokens are computed and can't be taken back."""

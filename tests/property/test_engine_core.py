@@ -16,10 +16,11 @@ from model.prefix_index import BlockHasher
 from tests.support.shadow_runner import ShadowRunner
 from tests.support.tiny_model import LetterTokenizer
 
-VOCAB_SIZE, BLOCK_SIZE, NUM_BLOCKS = 13, 2, 16
+VOCAB_SIZE, BLOCK_SIZE, NUM_BLOCKS = 5, 4, 10
 # Few different tokens, so that prompts meet again after their blocks were reused.
-new_tokens = st.lists(st.integers(0, 1), min_size=1, max_size=9)
+new_tokens = st.lists(st.integers(0, 1), min_size=0, max_size=9)
 replies = st.integers(0, 7)
+stops = st.integers(0, 5)
 
 
 class EngineCoreMachine(RuleBasedStateMachine):
@@ -47,9 +48,9 @@ class EngineCoreMachine(RuleBasedStateMachine):
         self.logs: dict[str, list[int]] = {}
         self.started: dict[str, int] = {}
 
-    @rule(target=turns, new=new_tokens, num=replies, owner=st.sampled_from("ab"))
-    def begin(self, new, num, owner):
-        return self._submit([], new, num, f"conv{next(self.ids)}", owner)
+    @rule(target=turns, new=new_tokens, num=replies, owner=st.sampled_from("ab"), stop=stops)
+    def begin(self, new, num, owner, stop):
+        return self._submit([0], new, num, f"conv{next(self.ids)}", owner, stop=stop)
 
     @rule(target=turns, turn=turns, num=replies)
     def regenerate(self, turn, num):
@@ -59,38 +60,41 @@ class EngineCoreMachine(RuleBasedStateMachine):
         conversation = request.conversation_id
         return self._submit(log[:-1], log[-1:], num, conversation, request.owner, parent)
 
-    @rule(target=turns, parent=turns, new=new_tokens, num=replies, stop=st.booleans())
+    @rule(target=turns, parent=turns, new=new_tokens, num=replies, stop=stops)
     def go_on(self, parent, new, num, stop):
         """A next turn, or a sibling of one that went on from here before."""
-        if parent not in self.logs:
-            return parent
+        self._settle(parent)
         request = self.requests[parent]
         return self._submit(
-            self.logs[parent], new, num, request.conversation_id, request.owner, parent, stop=stop
+            self.logs[parent],
+            new,
+            num,
+            request.conversation_id,
+            request.owner,
+            parent,
+            stop=stop,
         )
 
     @rule(target=turns, parent=turns, new=new_tokens, num=replies)
     def fork(self, parent, new, num):
-        if parent not in self.logs:
-            return parent
+        self._settle(parent)
         origin = self.requests[parent]
         name = f"conv{next(self.ids)}"
         return self._submit(
             self.logs[parent], new, num, name, origin.owner, parent, origin.conversation_id
         )
 
-    @rule(target=turns, parent=turns, keep=st.integers(0, 40), new=new_tokens, num=replies)
+    @rule(target=turns, parent=turns, keep=st.integers(1, 40), new=new_tokens, num=replies)
     def diverge(self, parent, keep, new, num):
         """A turn whose prompt leaves its parent's log somewhere."""
-        if parent not in self.logs:
-            return parent
+        self._settle(parent)
         request = self.requests[parent]
         log = self.logs[parent][:keep]
         return self._submit(log, new, num, request.conversation_id, request.owner, parent)
 
     @rule(new=new_tokens, num=replies)
     def complete_without_a_conversation(self, new, num):
-        self._submit([], new * 2, num, None, "a")
+        self._submit([1], new * 2, num, None, "a")
 
     @rule(num=st.integers(1, 6))
     def step(self, num):
@@ -131,11 +135,17 @@ class EngineCoreMachine(RuleBasedStateMachine):
         assert stats.rows_computed_total == self.runner.num_rows
         self.core.cache.check()
 
-    def _submit(self, log, new, num, conversation, owner, parent=None, origin=None, *, stop=False):
+    def _settle(self, turn):
+        """Only an ended turn can be a parent."""
+        while turn not in self.logs:
+            self._take(self.core.step())
+
+    def _submit(self, log, new, num, conversation, owner, parent=None, origin=None, *, stop=0):
         name = f"turn{next(self.ids)}"
         prompt = [*log, *new]
-        # A letter that may come up in the reply ends it.
-        stops = (LetterTokenizer().decode([new[0]]),) if stop else ()
+        # Letters that will come up: the first wait in computed blocks until the last decides.
+        coming = self.runner.reply(prompt, 9)[stop : stop + 3]
+        stops = (LetterTokenizer().decode(coming),) if stop else ()
         request = GenerationRequest(
             request_id=name,
             token_ids=tuple(prompt),
@@ -149,7 +159,7 @@ class EngineCoreMachine(RuleBasedStateMachine):
         try:
             self.core.submit(request)
         except (ContextLengthError, EngineBusyError):
-            self.logs[name] = []
+            self.logs[name] = [0]
         self.requests[name] = request
         return name
 
@@ -171,7 +181,7 @@ class EngineCoreMachine(RuleBasedStateMachine):
         assert finished.text == LetterTokenizer().decode(expected[:num])
         if finished.reason is FinishReason.STOP:
             (stop,) = request.params.stop
-            assert LetterTokenizer().decode([expected[num]]) == stop
+            assert LetterTokenizer().decode(expected[num : num + 3]) == stop
         assert not any(s in finished.text for s in request.params.stop)
 
 
