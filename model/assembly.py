@@ -22,7 +22,13 @@ from model.prefix_index import BlockHasher
 from model.provision import obtain
 from model.runner import ModelRunner, ModelShape
 from model.support import max_context_tokens
-from model.weights import eos_token_ids, fingerprint, load_model, prepare
+from model.weights import (
+    eos_token_ids,
+    fingerprint,
+    load_model,
+    prepare,
+    recommended_sampling,
+)
 
 OnProgress = Callable[[str], None]
 
@@ -84,6 +90,7 @@ def assemble(config: EngineConfig, on_progress: OnProgress) -> tuple[EngineCore,
         max_context_tokens=core.limits.max_context_tokens,
         vocab_size=core.limits.vocab_size,
         eos_token_ids=tuple(sorted(core.limits.eos_token_ids)),
+        sampling=recommended_sampling(prepared.folder),
     )
     return core, info
 

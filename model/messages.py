@@ -124,7 +124,8 @@ GenerationEvent = GenerationStarted | GenerationDelta | GenerationFinished
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineInfo:
-    """What was loaded; sizes in bytes. `tokenizer_path` is a folder transformers can read."""
+    """What was loaded; sizes in bytes. `tokenizer_path` is a folder transformers can read;
+    `sampling` is what the model's makers recommend."""
 
     model_id: str
     tokenizer_path: str
@@ -141,6 +142,7 @@ class EngineInfo:
     max_context_tokens: int
     vocab_size: int
     eos_token_ids: tuple[int, ...]
+    sampling: SamplingParams
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
