@@ -141,6 +141,9 @@ def build_core(
     kv_shape = shape.kv_shape(config.block_size, model.dtype)
     num_blocks = choose_num_blocks(config, model.device, kv_shape.block_bytes)
     limit = min(max_context_tokens(model.config), (num_blocks - 1) * config.block_size)
+    cache = KVCache(kv_shape, num_blocks, model.device)
+    if config.poison_blocks:
+        cache.poison()
     hasher = BlockHasher(identity, _name(model.dtype), config.block_size)
     return EngineCore(
         config,
@@ -150,8 +153,8 @@ def build_core(
             eos_token_ids=frozenset(eos),
             block_bytes=kv_shape.block_bytes,
         ),
-        CacheManager(num_blocks, hasher),
-        ModelRunner(model, KVCache(kv_shape, num_blocks, model.device), backend),
+        CacheManager(num_blocks, hasher, poison_blocks=config.poison_blocks),
+        ModelRunner(model, cache, backend),
         tokenizer,
         clock=time.monotonic,
     )
