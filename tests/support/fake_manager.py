@@ -36,6 +36,7 @@ from sessions.types import (
     ItemId,
     ItemKind,
     Page,
+    ReasoningPolicy,
     ReplyDelta,
     ReplyItemAdded,
     ReplyItemDone,
@@ -125,7 +126,15 @@ class FakeManager:
             exc, self.raises = self.raises, None
             raise exc
 
-    async def create(self, owner, *, title=None, instructions=None, metadata=None) -> Session:
+    async def create(
+        self,
+        owner,
+        *,
+        title=None,
+        instructions=None,
+        metadata=None,
+        reasoning=ReasoningPolicy.TEMPLATE,
+    ) -> Session:
         self._check()
         session = Session(
             id=SessionId(f"conv_{next(self._ids)}"),
@@ -134,6 +143,7 @@ class FakeManager:
             instructions=instructions,
             model="tiny",
             fingerprint="f",
+            reasoning=reasoning,
             metadata=metadata or {},
             created_at=NOW,
             updated_at=NOW,
