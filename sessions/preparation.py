@@ -20,7 +20,7 @@ from typing import Self, cast
 from model.config import SamplingParams
 from model.engine import Engine
 from model.errors import ModelError
-from model.messages import FinishReason, GenerationEvent, GenerationFinished, GenerationRequest
+from model.messages import FinishReason, GenerationEvent, GenerationFinished
 from sessions.errors import SessionsError
 from sessions.prompt import Prompt, PromptComposer
 from sessions.token_log import common_prefix
@@ -126,7 +126,7 @@ class Preparations:
             await self._compute(made, session, turn)
         except (ModelError, SessionsError) as exc:
             logger.info("%s: no prefix behind it: %s", turn.id, exc)
-        except Exception:  # noqa: BLE001 - the outermost frame of what may fail unseen
+        except Exception:
             logger.exception("%s: no prefix behind it", turn.id)
         finally:
             made.task = None

@@ -10,7 +10,6 @@ nothing but reasoning is append-only for answers.
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from os.path import commonprefix
 
 from sessions.chat_template import ChatTemplate, Message
 from sessions.errors import InvalidInputError
@@ -49,8 +48,8 @@ class ReplyHead:
 
     @property
     def is_kept(self) -> bool:
-        """Whether there is no difference."""
-        return self.opening == self.later
+        """Whether there is no difference but of white space, which a sampled reply has as it has."""
+        return self.opening.strip() == self.later.strip()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,7 +152,7 @@ def _reply_head(template: ChatTemplate) -> ReplyHead:
     if asked == later:
         return ReplyHead()
     asked_ids, later_ids = template.encode_text(asked), template.encode_text(later)
-    num_same, num_same_ids = len(commonprefix([asked, later])), common_prefix(asked_ids, later_ids)
+    num_same, num_same_ids = common_prefix(asked, later), common_prefix(asked_ids, later_ids)
     return ReplyHead(
         opening=asked[num_same:],
         later=later[num_same:],
@@ -169,13 +168,15 @@ def _closing(template: ChatTemplate) -> str:
         _, more = split_at_reply(_write(template, [*STUB, STUB_REPLY, *STUB], opens_reply=False))
     except InvalidInputError:
         return ""
-    return commonprefix([last, more])
+    return last[: common_prefix(last, more)]
 
 
 def _default_system(template: ChatTemplate) -> str:
     """What stands, without a system message, where one would have stood."""
     bare = _write(template, STUB, opens_reply=True)
-    before, _, after = _write(template, [*STUB_SYSTEM, *STUB], opens_reply=True).partition("probe s")
+    before, _, after = _write(template, [*STUB_SYSTEM, *STUB], opens_reply=True).partition(
+        "probe s"
+    )
     if len(bare) < len(before) + len(after) or not (
         bare.startswith(before) and bare.endswith(after)
     ):

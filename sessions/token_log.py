@@ -56,8 +56,8 @@ def unroll(spans: Iterable[TokenSpan]) -> tuple[int, ...]:
     return token_ids
 
 
-def common_prefix(first: Sequence[int], second: Sequence[int]) -> int:
-    """How many leading ids two logs share."""
+def common_prefix(first: Sequence[object], second: Sequence[object]) -> int:
+    """How many leading items two sequences share."""
     most = min(len(first), len(second))
     if first[:most] == second[:most]:
         return most

@@ -36,7 +36,6 @@ from sessions.types import (
     ItemId,
     ItemKind,
     Page,
-    ReasoningPolicy,
     ReplyDelta,
     ReplyItemAdded,
     ReplyItemDone,
@@ -126,15 +125,7 @@ class FakeManager:
             exc, self.raises = self.raises, None
             raise exc
 
-    async def create(
-        self,
-        owner,
-        *,
-        title=None,
-        instructions=None,
-        metadata=None,
-        reasoning=ReasoningPolicy.TEMPLATE,
-    ) -> Session:
+    async def create(self, owner, *, title=None, instructions=None, **options) -> Session:
         self._check()
         session = Session(
             id=SessionId(f"conv_{next(self._ids)}"),
@@ -143,10 +134,9 @@ class FakeManager:
             instructions=instructions,
             model="tiny",
             fingerprint="f",
-            reasoning=reasoning,
-            metadata=metadata or {},
             created_at=NOW,
             updated_at=NOW,
+            **options,
         )
         self.sessions[session.id] = session
         return session
