@@ -10,7 +10,13 @@ from sessions.manager import SessionManager
 from sessions.types import Turn
 from tests.support.chat import Chat
 from tests.support.core_engine import CoreEngine
-from tests.support.templates import tokenizer_of
+from tests.support.templates import FAMILIES, tokenizer_of
+
+# What a template is told of the day on which `FakeClock` starts, by what it asks.
+_FIRST_DAY = {
+    "strftime_now('%d %b %Y')": "01 Mar 2026",
+    "strftime_now('%A, %-d %B %Y')": "Sunday, 1 March 2026",
+}
 
 
 def split_finely(name: str, text: str) -> list[int]:
@@ -46,30 +52,46 @@ class TemplateChat:
             made.messages.append({"role": "system", "content": options["instructions"]})
         return made
 
+    @property
+    def prompt(self) -> tuple[int, ...]:
+        """The ids that the last turn was asked with."""
+        turns = [r for r in self.engine.requests if r.request_id.startswith("resp_")]
+        return turns[-1].token_ids
+
     async def say(self, text: str, reply: str = "fine", *, is_cut: bool = False) -> Turn:
         """A turn with a reply that is sampled a character at a time."""
-        ids = split_finely(self.name, reply)
-        if not is_cut:
-            ids.append(tokenizer_of(self.name).eos_token_id)
-        seed = next(self.seeds)
-        self.engine.runner.replies[seed] = ids
-        params = SamplingParams(
-            seed=seed, temperature=0.0, max_output_tokens=len(ids) if is_cut else None
-        )
+        params = self.script(reply, is_cut=is_cut)
         turn = await self.chat.say(text, params=params)
         assert turn.reply_text == reply
-        self.log = [*self.engine.requests[-1].token_ids, *ids]
+        prompt = next(r.token_ids for r in self.engine.requests if r.request_id == turn.id)
+        self.log = [*prompt, *self.engine.runner.replies[params.seed]]
         self.messages += [
             {"role": "user", "content": text},
             {"role": "assistant", "content": reply},
         ]
         return turn
 
+    def script(self, reply: str, *, is_cut: bool = False) -> SamplingParams:
+        """Parameters with which a reply comes out."""
+        ids = split_finely(self.name, reply)
+        if not is_cut:
+            ids.append(tokenizer_of(self.name).eos_token_id)
+        seed = next(self.seeds)
+        self.engine.runner.replies[seed] = ids
+        max_tokens = len(ids) if is_cut else None
+        return SamplingParams(seed=seed, temperature=0.0, max_output_tokens=max_tokens)
+
     def written(self, *new: str) -> str:
         """What the template writes of all messages so far and what the user says next."""
         asked = [{"role": "user", "content": text} for text in new]
+        template = FAMILIES[self.name].template
+        for call, day in _FIRST_DAY.items():
+            template = template.replace(call, f"'{day}'")
         return tokenizer_of(self.name).apply_chat_template(
-            [*self.messages, *asked], add_generation_prompt=True, tokenize=False
+            [*self.messages, *asked],
+            chat_template=template,
+            add_generation_prompt=True,
+            tokenize=False,
         )
 
     def spoken(self, token_ids: list[int] | tuple[int, ...]) -> str:

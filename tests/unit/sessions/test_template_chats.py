@@ -5,39 +5,18 @@ adds and the reply's last token, which was never fed; any other, what stands beh
 where it says something else than was said.
 """
 
-from contextlib import asynccontextmanager
-
 import pytest
 
 from model.messages import ClaimReport, MissReason
-from sessions.manager import ManagerConfig, SessionManager
 from sessions.types import ReasoningPolicy
-from tests.support.core_engine import CoreEngine
 from tests.support.template_chat import TemplateChat
-from tests.support.templates import renderer_of, tokenizer_of
+from tests.support.templates import tokenizer_of
 
 COUNTED = ("One", "Two", "Three", "Four", "Five", "Six", "Seven")
 ASKS = [f"{word}, and what then?" for word in COUNTED]
 ASKS += ["Two\n\nlines", "שלום עולם", "é a̐ 🙂"]
 ANSWERS = ["fine", "I do", "a, b and c", "well then", "no", "it is 5", "yes", "see below", "x", "y"]
 CALL = '<tool_call>\n{"name": "f"}\n</tool_call>'
-
-
-@pytest.fixture
-def chatting(store, clock):
-    """A chat with a template of a name, over the engine core."""
-
-    @asynccontextmanager
-    async def start(name: str, **options):
-        engine = CoreEngine(tokenizer_of(name))
-        config = ManagerConfig(runner_id="runner-1")
-        async with SessionManager(
-            store=store, engine=engine, clock=clock, config=config
-        ) as manager:
-            manager.use_renderer(renderer_of(name))
-            yield await TemplateChat.open(name, manager, engine, **options)
-
-    return start
 
 
 async def rows_of(chat: TemplateChat, ask: str, reply: str, **options) -> tuple[int, ClaimReport]:
