@@ -32,6 +32,16 @@ async def test_a_session_needs_no_body():
         assert (await front.call("POST", "/v1/sessions"))[0] == 201
 
 
+async def test_a_session_shows_what_becomes_of_reasoning():
+    async with serving() as front:
+        _, usual = await front.call("POST", "/v1/sessions")
+        status, dropping = await front.call("POST", "/v1/sessions", json={"reasoning": "drop"})
+        assert (status, dropping["reasoning"], usual["reasoning"]) == (201, "drop", "template")
+
+        status, body = await front.call("POST", "/v1/sessions", json={"reasoning": "forget"})
+        assert (status, body["error"]["param"]) == (400, "reasoning")
+
+
 async def test_a_list_goes_on_behind_a_session():
     async with serving() as front:
         sessions = [await front.session() for _ in range(3)]
