@@ -143,7 +143,7 @@ class EngineCore:
     def _resume(self, sequence: Sequence) -> list[Output]:
         """Take the reply's tokens in that were sampled and reported before; only an end that was
         not reported any more is."""
-        for token_id in sequence.request.resumed_ids:
+        for token_id in sequence.request.resumed_ids or ():
             outputs = self._append(sequence, token_id)
             if sequence.id not in self._sequences:
                 return [o for o in outputs if isinstance(o.event, GenerationFinished)]
@@ -162,7 +162,8 @@ class EngineCore:
                 raise InvalidGenerationError(f"no token has id {token_id}", param="logit_bias")
         if num_tokens >= self.limits.max_context_tokens:
             raise ContextLengthError(num_tokens, self.limits.max_context_tokens)
-        if len(self._scheduler.waiting) >= self._config.max_waiting:
+        is_new = request.resumed_ids is None
+        if is_new and len(self._scheduler.waiting) >= self._config.max_waiting:
             raise EngineBusyError(f"{len(self._scheduler.waiting)} generations wait already")
 
     def cancel(self, request_id: str) -> list[Output]:

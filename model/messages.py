@@ -53,8 +53,9 @@ class GenerationRequest:
     `diverged_at` is the first position where the prompt had to leave the stored history.
     `owner` salts the block hashes, but for the first `num_public_tokens`, which all owners may
     share; scheduling is fair between owners.
-    `resumed_ids` are reply tokens that an engine which is gone has sampled already: they are taken
-    as they are, and only what follows them is reported.
+    `resumed_ids` are reply tokens that an engine which is gone has sampled already (None: there was
+    none before): they are taken as they are, only what follows them is reported, and no bound on
+    admission keeps out what was admitted once.
     """
 
     request_id: str
@@ -62,7 +63,7 @@ class GenerationRequest:
     params: SamplingParams
     owner: str = ""
     num_public_tokens: int = 0
-    resumed_ids: tuple[int, ...] = ()
+    resumed_ids: tuple[int, ...] | None = None
     conversation_id: str | None = None
     parent_turn_id: str | None = None
     origin_conversation_id: str | None = None
