@@ -13,7 +13,8 @@ Invariants (`check`):
 
 from collections import Counter, OrderedDict
 from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Sequence as Items
+from dataclasses import dataclass, replace
 
 from model.block_pool import BlockPool
 from model.block_table import BlockTable, num_blocks_for
@@ -67,7 +68,7 @@ class CacheManager:
         """
         assert not sequence.table.block_ids, f"{sequence.id} holds blocks already"
         source = self._find_source(sequence)
-        self._require(sequence, source)
+        self._require_prompt(sequence, source)
         if source.turn_id is not None and source.is_whole:
             # Nothing of it lies behind what is claimed, so its blocks are exactly those wanted.
             sequence.table.block_ids = self._parked.pop(source.turn_id).table.block_ids
@@ -113,18 +114,12 @@ class CacheManager:
             is_own=parked.conversation_id == conversation_id,
         )
 
-    def _require(self, sequence: Sequence, source: ClaimSource) -> None:
+    def _require_prompt(self, sequence: Sequence, source: ClaimSource) -> None:
         """Check that the prompt's missing blocks can be had, not counting what the source lends."""
         lent = source.block_ids[: num_blocks_for(source.num_tokens, self.block_size)]
         wanted = num_blocks_for(sequence.num_tokens, self.block_size) - len(lent)
         # A partial block is copied before it is written.
-        wanted += source.num_tokens % self.block_size != 0
-        available = self.pool.num_free - sum(self.pool.ref_count(b) == 0 for b in lent)
-        if wanted > available:
-            spare = self._spare_blocks()
-            available += len(spare.difference(lent))
-        if wanted > available:
-            raise OutOfBlocksError(wanted, available)
+        self._require(wanted + (source.num_tokens % self.block_size != 0), lent)
 
     def _share(self, sequence: Sequence, source: ClaimSource) -> None:
         num_full, rest = divmod(source.num_tokens, self.block_size)
@@ -170,6 +165,8 @@ class CacheManager:
     def commit(self, sequence: Sequence) -> None:
         """Name the full blocks whose tokens are computed and can't be taken back."""
         num_final = min(sequence.num_computed_tokens, sequence.num_committed_tokens)
+        if num_final // self.block_size <= sequence.num_named_blocks:
+            return
         root = self._hasher.root(sequence.request.owner)
         self._hasher.extend(sequence.block_hashes, root, sequence.token_ids[:num_final])
         for i in range(sequence.num_named_blocks, num_final // self.block_size):
@@ -187,6 +184,8 @@ class CacheManager:
             self._release_table(sequence.table)
             return
         self._release_blocks(sequence.table.truncate(sequence.num_computed_tokens))
+        if sequence.id in self._parked:  # the turn was generated before
+            self._drop_parked(sequence.id, forget=False)
         self._parked[sequence.id] = ParkedTable(
             turn_id=sequence.id,
             conversation_id=conversation_id,
@@ -221,10 +220,26 @@ class CacheManager:
 
     # Blocks
 
-    def _spare_blocks(self) -> set[int]:
-        """The blocks that only parked tables hold."""
-        parked = Counter(b for p in self._parked.values() for b in p.table.block_ids)
-        return {b for b, count in parked.items() if self.pool.ref_count(b) == count}
+    def _require(self, num_blocks: int, lent: Items[int] = ()) -> None:
+        """Raise OutOfBlocksError unless so many can be had, without touching `lent`."""
+        available = self.pool.num_free - sum(self.pool.ref_count(b) == 0 for b in lent)
+        if num_blocks > available:
+            available += self._num_spare(num_blocks - available, lent)
+        if num_blocks > available:
+            raise OutOfBlocksError(num_blocks, available)
+
+    def _num_spare(self, enough: int, lent: Items[int]) -> int:
+        """The blocks that only parked tables hold, counted no further than `enough`: a cache that
+        serves is full of them, and this is asked whenever a sequence begins a block."""
+        left_out, num_seen, num_spare = set(lent), Counter[int](), 0
+        for parked in self._parked.values():
+            for block_id in reversed(parked.table.block_ids):
+                if num_spare >= enough:
+                    return num_spare
+                num_seen[block_id] += 1
+                is_spare = num_seen[block_id] == self.pool.ref_count(block_id)
+                num_spare += is_spare and block_id not in left_out
+        return num_spare
 
     def _is_frozen(self, block_id: int) -> bool:
         return self.index.hash_of(block_id) is not None or self.pool.ref_count(block_id) > 1
@@ -245,11 +260,7 @@ class CacheManager:
     def _reclaim(self, num_blocks: int) -> None:
         """Have at least `num_blocks` free, taking from parked tables: the one parked longest first,
         and its tail before its head, since a head is of use to more others."""
-        if num_blocks <= self.pool.num_free:
-            return
-        available = self.pool.num_free + len(self._spare_blocks())
-        if num_blocks > available:
-            raise OutOfBlocksError(num_blocks, available)
+        self._require(num_blocks)
         while self.pool.num_free < num_blocks:
             parked = next(iter(self._parked.values()))
             self._shrink(parked, num_blocks)
@@ -262,14 +273,7 @@ class CacheManager:
             del self._parked[parked.turn_id]
             return
         num_left = min(parked.num_computed_tokens, table.num_slots)
-        self._parked[parked.turn_id] = ParkedTable(
-            parked.turn_id,
-            parked.conversation_id,
-            parked.token_ids,
-            table,
-            num_left,
-            parked.parked_s,
-        )
+        self._parked[parked.turn_id] = replace(parked, num_computed_tokens=num_left)
 
     def _drop_parked(self, turn_id: str, *, forget: bool) -> int:
         block_ids = self._parked.pop(turn_id).table.block_ids
