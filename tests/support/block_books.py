@@ -1,4 +1,4 @@
-"""A cache manager driven by hand: sequences that compute without a model, books checked throughout."""
+"""A cache manager driven by hand: sequences that compute without a model, books checked."""
 
 from itertools import count
 

@@ -157,6 +157,10 @@ def test_looking_for_room_reads_no_more_tables_than_it_needs():
     class Watched(list):
         num_read = 0
 
+        def __iter__(self):
+            Watched.num_read += 1
+            return super().__iter__()
+
         def __reversed__(self):
             Watched.num_read += 1
             return super().__reversed__()
