@@ -155,7 +155,7 @@ class EngineCore:
             raise InvalidGenerationError(f"request id {request.request_id} is in use")
         if num_tokens == 0:
             raise InvalidGenerationError("the prompt is empty", param="input")
-        if not all(0 <= t < self.limits.vocab_size for t in request.token_ids):
+        if min(request.token_ids) < 0 or max(request.token_ids) >= self.limits.vocab_size:
             raise InvalidGenerationError("a token id is outside the vocabulary", param="input")
         for token_id, _ in request.params.logit_bias:
             if not 0 <= token_id < self.limits.vocab_size:
@@ -282,7 +282,7 @@ class EngineCore:
         started, first = sequence.started_s, sequence.first_token_s
         return GenerationFinished(
             reason=reason,
-            token_ids=tuple(sequence.reply_ids),
+            token_ids=sequence.reply_ids,
             text=text,
             num_rows_computed=sequence.num_rows_computed,
             num_preemptions=sequence.num_preemptions,
