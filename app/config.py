@@ -4,11 +4,29 @@ Nothing below the composition root reads settings, the environment or a clock of
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 
 from sessions.types import SamplingParams
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SamplingDefaults:
+    """What the operator wants where a request names nothing; None leaves it to the model."""
+
+    temperature: float | None = None
+    top_p: float | None = None
+    max_output_tokens: int | None = None
+
+    def over(self, model: SamplingParams) -> SamplingParams:
+        """Lay them over what the model's makers recommend."""
+        return replace(
+            model,
+            temperature=model.temperature if self.temperature is None else self.temperature,
+            top_p=model.top_p if self.top_p is None else self.top_p,
+            max_output_tokens=self.max_output_tokens,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,4 +53,4 @@ class AppConfig:
     drain_timeout_s: float = 20.0
     page_dir: Path | None = None
     model_aliases: tuple[str, ...] = ("default",)
-    default_sampling: SamplingParams = field(default_factory=SamplingParams)
+    sampling: SamplingDefaults = field(default_factory=SamplingDefaults)

@@ -6,8 +6,10 @@ One set of fields serves turns, frames and chat completions; only the name of th
 from dataclasses import replace
 from typing import Annotated, Any
 
+from aiohttp import web
 from pydantic import BaseModel, BeforeValidator, Field, StringConstraints
 
+from app.keys import CONFIG, ENGINE
 from sessions.types import SamplingParams
 
 MAX_STOPS = 4
@@ -24,6 +26,14 @@ def _as_list(value: object) -> object:
 StopString = Annotated[str, StringConstraints(min_length=1, max_length=512)]
 TokenKey = Annotated[str, StringConstraints(pattern=r"^\d{1,9}$")]
 Bias = Annotated[float, Field(ge=-100, le=100)]
+
+
+def default_params(app: web.Application) -> SamplingParams:
+    """Return what applies where a request names nothing.
+
+    Raises EngineUnavailableError while no model is loaded.
+    """
+    return app[CONFIG].sampling.over(app[ENGINE].info.sampling)
 
 
 class SamplingFields(BaseModel):

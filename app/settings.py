@@ -58,6 +58,7 @@ def _in_group(group: str) -> Any:  # noqa: ANN401 (pydantic's Field is typed so)
 
 Names = Annotated[tuple[str, ...], BeforeValidator(_split)]
 OptionalCount = Annotated[int | None, BeforeValidator(_optional)]
+OptionalNumber = Annotated[float | None, BeforeValidator(_optional)]
 OptionalBytes = Annotated[ByteSize | None, BeforeValidator(_optional)]
 Seconds = Annotated[float, Field(gt=0)]
 
@@ -115,10 +116,19 @@ class Settings(BaseModel):
         False, "check the cache's books after every step (for tests: it costs time)"
     )
 
-    default_temperature: float = _reply(
-        0.7, "temperature where a request names none; 0 is greedy", ge=0, le=2
+    default_temperature: OptionalNumber = _reply(
+        None,
+        "temperature where a request names none, 0 is greedy; by default what the model's makers "
+        "recommend, or else 0.7",
+        ge=0,
+        le=2,
     )
-    default_top_p: float = _reply(1.0, "top-p where a request names none", gt=0, le=1)
+    default_top_p: OptionalNumber = _reply(
+        None,
+        "top-p where a request names none; by default what the model's makers recommend, or else 1",
+        gt=0,
+        le=1,
+    )
     default_max_output_tokens: OptionalCount = _reply(
         None,
         "longest reply in tokens where a request names none; by default the context's end",

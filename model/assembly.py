@@ -22,7 +22,13 @@ from model.prefix_index import BlockHasher
 from model.provision import obtain
 from model.runner import ModelRunner, ModelShape
 from model.support import max_context_tokens
-from model.weights import eos_token_ids, fingerprint, load_model, prepare
+from model.weights import (
+    eos_token_ids,
+    fingerprint,
+    load_model,
+    prepare,
+    recommended_sampling,
+)
 
 OnProgress = Callable[[str], None]
 
@@ -84,6 +90,7 @@ def assemble(config: EngineConfig, on_progress: OnProgress) -> tuple[EngineCore,
         max_context_tokens=core.limits.max_context_tokens,
         vocab_size=core.limits.vocab_size,
         eos_token_ids=tuple(sorted(core.limits.eos_token_ids)),
+        sampling=recommended_sampling(prepared.folder),
     )
     return core, info
 
@@ -134,6 +141,9 @@ def build_core(
     kv_shape = shape.kv_shape(config.block_size, model.dtype)
     num_blocks = choose_num_blocks(config, model.device, kv_shape.block_bytes)
     limit = min(max_context_tokens(model.config), (num_blocks - 1) * config.block_size)
+    cache = KVCache(kv_shape, num_blocks, model.device)
+    if config.poison_blocks:
+        cache.poison()
     hasher = BlockHasher(identity, _name(model.dtype), config.block_size)
     return EngineCore(
         config,
@@ -143,8 +153,8 @@ def build_core(
             eos_token_ids=frozenset(eos),
             block_bytes=kv_shape.block_bytes,
         ),
-        CacheManager(num_blocks, hasher),
-        ModelRunner(model, KVCache(kv_shape, num_blocks, model.device), backend),
+        CacheManager(num_blocks, hasher, poison_blocks=config.poison_blocks),
+        ModelRunner(model, cache, backend),
         tokenizer,
         clock=time.monotonic,
     )

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
+from model.config import SamplingParams
 from model.messages import (
     BlockView,
     ClaimReport,
@@ -369,6 +370,7 @@ class FakeEngine:
             max_context_tokens=2048,
             vocab_size=99,
             eos_token_ids=(2,),
+            sampling=SamplingParams(temperature=0.7),
         )
 
     async def stats(self) -> EngineStats:
