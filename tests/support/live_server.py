@@ -56,20 +56,25 @@ class LiveServer:
         assert self._process is not None, "not started"
         return self._process.pid
 
+    @property
+    def port(self) -> int:
+        """Where it listens, or did before it was killed."""
+        return int(self.url.rpartition(":")[2])
+
     def engine(self) -> psutil.Process:
         """The engine's process, below the server's."""
         children = psutil.Process(self.pid).children()
         (engine,) = [child for child in children if "model.worker" in child.cmdline()]
         return engine
 
-    def start(self) -> None:
-        """Start it on a free port and wait until it is ready; models are the checkout's own."""
+    def start(self, port: int = 0) -> None:
+        """Start it (0: on a free port) and wait until it is ready; models are the checkout's."""
         assert self._process is None, "it runs already"
         MODELS.mkdir(parents=True, exist_ok=True)
         models = self._data_dir / "models"
         if not models.exists():
             models.symlink_to(MODELS)
-        command = [sys.executable, "-m", "app.cli", "serve", "--port", "0"]
+        command = [sys.executable, "-m", "app.cli", "serve", "--port", str(port)]
         command += ["--data-dir", str(self._data_dir), *self._flags]
         environ = {k: v for k, v in os.environ.items() if not k.startswith("SPLICE_")}
         self._process = subprocess.Popen(
