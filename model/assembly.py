@@ -21,7 +21,6 @@ from model.messages import EngineInfo
 from model.prefix_index import BlockHasher
 from model.provision import obtain
 from model.runner import ModelRunner, ModelShape
-from model.support import max_context_tokens
 from model.weights import (
     eos_token_ids,
     fingerprint,
@@ -140,7 +139,7 @@ def build_core(
     shape = ModelShape.of(model)
     kv_shape = shape.kv_shape(config.block_size, model.dtype)
     num_blocks = choose_num_blocks(config, model.device, kv_shape.block_bytes)
-    limit = min(max_context_tokens(model.config), (num_blocks - 1) * config.block_size)
+    limit = min(shape.max_positions, (num_blocks - 1) * config.block_size)
     hasher = BlockHasher(identity, _name(model.dtype), config.block_size)
     return EngineCore(
         config,
@@ -151,7 +150,7 @@ def build_core(
             block_bytes=kv_shape.block_bytes,
         ),
         CacheManager(num_blocks, hasher),
-        ModelRunner(model, KVCache(kv_shape, num_blocks, model.device), backend),
+        ModelRunner(model, shape.windows, KVCache(kv_shape, num_blocks, model.device), backend),
         tokenizer,
         clock=time.monotonic,
     )

@@ -65,7 +65,10 @@ class Harness:
         shape = ModelShape.of(model)
         kv_shape = shape.kv_shape(block_size, torch.float32)
         self.runner = ModelRunner(
-            model, KVCache(kv_shape, num_blocks, model.device), backend or ReferenceBackend()
+            model,
+            shape.windows,
+            KVCache(kv_shape, num_blocks, model.device),
+            backend or ReferenceBackend(),
         )
         ticks = count()
         self.core = EngineCore(
