@@ -140,6 +140,9 @@ def build_core(
     kv_shape = shape.kv_shape(config.block_size, model.dtype)
     num_blocks = choose_num_blocks(config, model.device, kv_shape.block_bytes)
     limit = min(shape.max_positions, (num_blocks - 1) * config.block_size)
+    cache = KVCache(kv_shape, num_blocks, model.device)
+    if config.poison_blocks:
+        cache.poison()
     hasher = BlockHasher(identity, _name(model.dtype), config.block_size)
     return EngineCore(
         config,
@@ -149,8 +152,8 @@ def build_core(
             eos_token_ids=frozenset(eos),
             block_bytes=kv_shape.block_bytes,
         ),
-        CacheManager(num_blocks, hasher),
-        ModelRunner(model, shape.windows, KVCache(kv_shape, num_blocks, model.device), backend),
+        CacheManager(num_blocks, hasher, poison_blocks=config.poison_blocks),
+        ModelRunner(model, shape.windows, cache, backend),
         tokenizer,
         clock=time.monotonic,
     )

@@ -1,9 +1,7 @@
-"""From where a new sequence takes its computed tokens, and why not more. Pure functions."""
+"""From where a new sequence takes its computed tokens. Pure functions."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-
-from model.messages import GenerationRequest, MissReason
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,21 +54,3 @@ def best_source(
             is_whole = table.is_own and common == table.num_tokens
             best, found = replace(table, num_tokens=common, is_whole=is_whole), True
     return best
-
-
-def explain_miss(
-    request: GenerationRequest, num_reused: int, fingerprint: str
-) -> tuple[MissReason | None, int | None]:
-    """Why fewer than the known tokens were reused, and where the prompt left its history if it did.
-
-    The last known token never had keys and values, so one less than known is everything.
-    """
-    if request.num_known_tokens == 0:
-        return MissReason.NEW, None
-    if request.parent_fingerprint not in (None, fingerprint):
-        return MissReason.FINGERPRINT_CHANGED, None
-    diverged_at = request.diverged_at
-    reachable = request.num_known_tokens if diverged_at is None else diverged_at
-    if num_reused < min(reachable, len(request.token_ids)) - 1:
-        return MissReason.EVICTED, diverged_at
-    return (None, None) if diverged_at is None else (MissReason.DIVERGED, diverged_at)

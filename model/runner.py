@@ -12,9 +12,9 @@ from transformers import PreTrainedModel
 from model.attention.base import AttentionBackend, Step
 from model.attention.observe import observe
 from model.batch import Batch, BatchRow
-from model.cache_manager import BlockCopy
+from model.cache_manager import BlockEdit
 from model.kv_cache import KVCache, KVShape
-from model.sampler import Draw, sample
+from model.sampler import Draw, Sampled, sample
 from model.support import max_context_tokens
 
 
@@ -76,10 +76,10 @@ class ModelRunner:
         model.get_input_embeddings().register_forward_pre_hook(self._count_rows)
 
     @torch.inference_mode()
-    def forward(self, rows: Sequence[BatchRow], copies: Sequence[BlockCopy]) -> torch.Tensor:
-        """Copy blocks, then compute every row once; the logits behind the rows that want them,
+    def forward(self, rows: Sequence[BatchRow], edits: Sequence[BlockEdit]) -> torch.Tensor:
+        """Edit blocks, then compute every row once; the logits behind the rows that want them,
         float32 `[B, V]`."""
-        self.cache.copy(copies)
+        self.cache.edit(edits)
         batch = Batch.build(rows, self.cache.shape.block_size, self._device)
         output = self._model(
             input_ids=batch.token_ids[None],
@@ -92,7 +92,7 @@ class ModelRunner:
         return logits
 
     @torch.inference_mode()
-    def sample(self, logits: torch.Tensor, draws: Sequence[Draw]) -> list[int]:
+    def sample(self, logits: torch.Tensor, draws: Sequence[Draw]) -> list[Sampled]:
         """A token for each row; penalties change `logits` in place."""
         return sample(logits, draws)
 

@@ -7,6 +7,7 @@ Invariants:
     waiting ⇔ the table is empty
 """
 
+import math
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -36,6 +37,7 @@ class Sequence:
     arrived_s: float
     seed: int
     max_tokens: int
+    deadline_s: float = field(init=False)
     token_ids: list[int] = field(init=False)
     num_prompt_tokens: int = field(init=False)
     num_committed_tokens: int = field(init=False)
@@ -51,6 +53,8 @@ class Sequence:
     last_token_s: float | None = None
 
     def __post_init__(self) -> None:
+        deadline_s = self.request.deadline_s
+        self.deadline_s = math.inf if deadline_s is None else self.arrived_s + deadline_s
         self.token_ids = list(self.request.token_ids)
         self.num_prompt_tokens = self.num_committed_tokens = len(self.token_ids)
 

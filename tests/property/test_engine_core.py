@@ -38,7 +38,7 @@ class EngineCoreMachine(RuleBasedStateMachine):
                 eos_token_ids=frozenset(),
                 block_bytes=1,
             ),
-            CacheManager(NUM_BLOCKS, BlockHasher("shadow", "none", BLOCK_SIZE)),
+            CacheManager(NUM_BLOCKS, BlockHasher("shadow", "none", BLOCK_SIZE), poison_blocks=True),
             self.runner,
             LetterTokenizer(),
             clock=lambda: float(next(ticks)),

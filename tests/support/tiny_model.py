@@ -64,12 +64,9 @@ class Harness:
         model = build_model(config, IMPLEMENTATION)
         shape = ModelShape.of(model)
         kv_shape = shape.kv_shape(block_size, torch.float32)
-        self.runner = ModelRunner(
-            model,
-            shape.windows,
-            KVCache(kv_shape, num_blocks, model.device),
-            backend or ReferenceBackend(),
-        )
+        cache = KVCache(kv_shape, num_blocks, model.device)
+        cache.poison()
+        self.runner = ModelRunner(model, shape.windows, cache, backend or ReferenceBackend())
         ticks = count()
         self.core = EngineCore(
             EngineConfig(
@@ -84,7 +81,9 @@ class Harness:
                 eos_token_ids=frozenset(),
                 block_bytes=kv_shape.block_bytes,
             ),
-            CacheManager(num_blocks, BlockHasher("tiny", "float32", block_size)),
+            CacheManager(
+                num_blocks, BlockHasher("tiny", "float32", block_size), poison_blocks=True
+            ),
             self.runner,
             tokenizer or LetterTokenizer(),
             clock=lambda: float(next(ticks)),
@@ -92,8 +91,9 @@ class Harness:
         self.replies: dict[str, Reply] = {}
 
     def submit(self, request: GenerationRequest) -> None:
-        self.core.submit(request)
+        outputs = self.core.submit(request)
         self.replies[request.request_id] = Reply()
+        self.take(outputs)
 
     def step(self) -> None:
         self.take(self.core.step())
