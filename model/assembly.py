@@ -21,6 +21,7 @@ from model.messages import EngineInfo
 from model.prefix_index import BlockHasher
 from model.provision import obtain
 from model.runner import ModelRunner, ModelShape
+from model.self_check import check_answers
 from model.weights import (
     eos_token_ids,
     fingerprint,
@@ -135,8 +136,9 @@ def build_core(
     identity: str,
     eos: Iterable[int],
 ) -> EngineCore:
-    """Size the cache and join the parts."""
+    """See that the model can be served, size the cache and join the parts."""
     shape = ModelShape.of(model)
+    check_answers(model, shape, backend)
     kv_shape = shape.kv_shape(config.block_size, model.dtype)
     num_blocks = choose_num_blocks(config, model.device, kv_shape.block_bytes)
     limit = min(shape.max_positions, (num_blocks - 1) * config.block_size)
