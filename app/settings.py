@@ -135,6 +135,10 @@ class Settings(BaseModel):
         ge=1,
     )
 
+    max_turn_s: OptionalNumber = _reply(
+        None, "seconds a reply may take, waiting included; by default no limit", gt=0
+    )
+
     allowed_origins: Names = _limits(
         (), "origins of web pages, beside the server's own, that may talk to it; comma-separated"
     )

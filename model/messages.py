@@ -52,7 +52,7 @@ class GenerationRequest:
     `parent_fingerprint` is what it was computed with: both serve only to name a miss's reason.
     `diverged_at` is the first position where the prompt had to leave the stored history.
     `owner` salts the block hashes, but for the first `num_public_tokens`, which all owners may
-    share; scheduling is fair between owners. `deadline_s` bounds the generation from its arrival.
+    share; scheduling is fair between owners.
     `resumed_ids` are reply tokens that an engine which is gone has sampled already: they are taken
     as they are, and only what follows them is reported.
     """
@@ -62,7 +62,6 @@ class GenerationRequest:
     params: SamplingParams
     owner: str = ""
     num_public_tokens: int = 0
-    deadline_s: float | None = None
     resumed_ids: tuple[int, ...] = ()
     conversation_id: str | None = None
     parent_turn_id: str | None = None

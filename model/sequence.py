@@ -53,7 +53,7 @@ class Sequence:
     last_token_s: float | None = None
 
     def __post_init__(self) -> None:
-        deadline_s = self.request.deadline_s
+        deadline_s = self.request.params.deadline_s
         self.deadline_s = math.inf if deadline_s is None else self.arrived_s + deadline_s
         self.token_ids = list(self.request.token_ids)
         self.num_prompt_tokens = self.num_committed_tokens = len(self.token_ids)

@@ -23,6 +23,7 @@ from model.messages import (
 )
 from model.prefix_index import BlockHasher
 from model.runner import ModelRunner, ModelShape
+from tests.support.shadow_runner import ShadowRunner
 
 
 class LetterTokenizer:
@@ -59,6 +60,7 @@ class Harness:
         max_running: int = 16,
         backend: AttentionBackend | None = None,
         tokenizer: object | None = None,
+        shadow: bool = False,
     ) -> None:
         register()
         model = build_model(config, IMPLEMENTATION)
@@ -66,7 +68,13 @@ class Harness:
         kv_shape = shape.kv_shape(block_size, torch.float32)
         cache = KVCache(kv_shape, num_blocks, model.device)
         cache.poison()
-        self.runner = ModelRunner(model, shape.windows, cache, backend or ReferenceBackend())
+        self.runner: ModelRunner | ShadowRunner
+        if shadow:  # for what is about blocks alone, a hundred times faster
+            self.runner = ShadowRunner(block_size, shape.vocab_size)
+        else:
+            self.runner = ModelRunner(
+                model, shape.windows, cache, backend or ReferenceBackend()
+            )
         ticks = count()
         self.core = EngineCore(
             EngineConfig(
@@ -108,7 +116,8 @@ class Harness:
                 reply.claim = event.claim
             elif isinstance(event, GenerationFinished):
                 reply.finished = event
-                assert reply.text == event.text
+                # What was delivered before a crash is not said again.
+                assert event.text.endswith(reply.text)
             else:
                 reply.text += event.text
                 reply.sampled += event.token_ids
