@@ -21,7 +21,7 @@ from model.messages import EngineInfo
 from model.prefix_index import BlockHasher
 from model.provision import obtain
 from model.runner import ModelRunner, ModelShape
-from model.support import max_context_tokens
+from model.self_check import check_answers
 from model.weights import (
     eos_token_ids,
     fingerprint,
@@ -136,11 +136,12 @@ def build_core(
     identity: str,
     eos: Iterable[int],
 ) -> EngineCore:
-    """Size the cache and join the parts."""
+    """See that the model can be served, size the cache and join the parts."""
     shape = ModelShape.of(model)
+    check_answers(model, shape, backend)
     kv_shape = shape.kv_shape(config.block_size, model.dtype)
     num_blocks = choose_num_blocks(config, model.device, kv_shape.block_bytes)
-    limit = min(max_context_tokens(model.config), (num_blocks - 1) * config.block_size)
+    limit = min(shape.max_positions, (num_blocks - 1) * config.block_size)
     cache = KVCache(kv_shape, num_blocks, model.device)
     if config.poison_blocks:
         cache.poison()
@@ -154,7 +155,7 @@ def build_core(
             block_bytes=kv_shape.block_bytes,
         ),
         CacheManager(num_blocks, hasher, poison_blocks=config.poison_blocks),
-        ModelRunner(model, cache, backend),
+        ModelRunner(model, shape.windows, cache, backend),
         tokenizer,
         clock=time.monotonic,
     )
