@@ -215,12 +215,12 @@ class EngineCore:
         """End a generation: settle its text and ids, park its table, tell."""
         reply = self._replies[sequence.id]
         rest = ""
-        if not is_stopped:
-            rest, is_stopped = reply.finish()  # what was held back may hold a stop string
         if is_stopped:
             cut = reply.cut()
             tail = self._tokenizer.encode(cut.rest) if cut.rest else []
             sequence.replace_reply(cut.num_tokens, tail)
+        else:
+            rest = reply.finish()
         self._leave(sequence, keep=True)
         self.statistics.record_finish(reason)
         outputs = [Output(sequence.id, GenerationDelta(token_ids=(), text=rest))] if rest else []
