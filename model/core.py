@@ -64,7 +64,7 @@ class Tokenizer(Protocol):
         ...
 
     def encode(self, text: str) -> list[int]:
-        """Text to ids, nothing added."""
+        """Text to ids as behind other text, nothing added."""
         ...
 
 
@@ -110,6 +110,7 @@ class EngineCore:
         )
         self._sequences: dict[str, Sequence] = {}
         self._replies: dict[str, ReplyText] = {}
+        self._outputs: list[Output] = []  # of the step under way; a failed one has ended some too
 
     @property
     def has_work(self) -> bool:
@@ -159,15 +160,17 @@ class EngineCore:
         return self._finish(sequence, FinishReason.CANCELLED)
 
     def fail_all(self, error: ModelError) -> list[Output]:
-        """Give every generation up: a step broke, and whose fault it was can't be told."""
-        return [self._fail(sequence, error) for sequence in list(self._sequences.values())]
+        """Give every generation up: a step broke, and whose fault it was can't be told. What the
+        step had done until then comes first."""
+        failed = [self._fail(sequence, error) for sequence in list(self._sequences.values())]
+        return [*self._take_outputs(), *failed]
 
     def step(self) -> list[Output]:
         """Compute one batch; what happened, in order."""
         plan = self._scheduler.schedule()
         if not plan:
             return []
-        outputs = [self._start(s.sequence) for s in plan if s.sequence.started_s is None]
+        self._outputs += [self._start(s.sequence) for s in plan if s.sequence.started_s is None]
         sampled = [s.sequence for s in plan if s.has_logits]
         logits = self._runner.forward([_to_row(s) for s in plan], self.cache.take_copies())
         for scheduled in plan:
@@ -175,11 +178,15 @@ class EngineCore:
             scheduled.sequence.num_rows_computed += scheduled.num_tokens
         token_ids = self._runner.sample(logits, [_to_draw(s) for s in sampled]) if sampled else []
         for sequence, token_id in zip(sampled, token_ids, strict=True):
-            outputs += self._append(sequence, token_id)
+            self._outputs += self._append(sequence, token_id)
         for scheduled in plan:
             if scheduled.sequence.id in self._sequences:
                 self.cache.commit(scheduled.sequence)
         self._after_step()
+        return self._take_outputs()
+
+    def _take_outputs(self) -> list[Output]:
+        outputs, self._outputs = self._outputs, []
         return outputs
 
     def _start(self, sequence: Sequence) -> Output:
