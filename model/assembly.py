@@ -52,7 +52,15 @@ class TextTokenizer:
         return text
 
     def encode(self, text: str) -> list[int]:
-        """Text to ids, nothing added."""
+        """Text to ids as behind other text, nothing added."""
+        # Some tokenizers put a space before what a text begins with: let it begin with a line end.
+        before = self._encode("\n")
+        token_ids = self._encode("\n" + text)
+        if token_ids[: len(before)] == before:
+            return token_ids[len(before) :]
+        return self._encode(text)
+
+    def _encode(self, text: str) -> list[int]:
         token_ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False)
         return token_ids
 

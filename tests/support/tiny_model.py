@@ -73,9 +73,7 @@ class Harness:
         if shadow:  # for what is about blocks alone, a hundred times faster
             self.runner = ShadowRunner(block_size, shape.vocab_size)
         else:
-            self.runner = ModelRunner(
-                model, shape.windows, cache, backend or ReferenceBackend()
-            )
+            self.runner = ModelRunner(model, shape.windows, cache, backend or ReferenceBackend())
         ticks = count()
         self.core = EngineCore(
             EngineConfig(
