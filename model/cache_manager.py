@@ -167,7 +167,9 @@ class CacheManager:
         return sequence.block_hashes[sequence.num_computed_tokens // self.block_size :]
 
     def _report(self, sequence: Sequence) -> ClaimReport:
-        request, reused = sequence.request, sequence.num_computed_tokens
+        # A sequence that goes on behind tokens of its reply may find some of those too.
+        request = sequence.request
+        reused = min(sequence.num_computed_tokens, sequence.num_prompt_tokens)
         reason, diverged_at = self._records.explain(request, reused, self._hasher.fingerprint)
         self._records.remember(request)
         return ClaimReport(

@@ -48,7 +48,7 @@ class ReplyHead:
 
     @property
     def is_kept(self) -> bool:
-        """Whether there is no difference but of white space, which a sampled reply has as it has."""
+        """Whether there is no difference but of white space, which a reply keeps as it is."""
         return self.opening.strip() == self.later.strip()
 
 
