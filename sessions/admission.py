@@ -37,7 +37,7 @@ from sessions.types import (
     TurnRequest,
     TurnStatus,
 )
-from sessions.validation import check_client_turn_id, check_request, digest
+from sessions.validation import check_client_turn_id, check_params, check_request, digest
 
 # Each try loses only to another writer who got further.
 MAX_TRIES = 5
@@ -148,6 +148,7 @@ class Admission:
     ) -> Admitted | Turn:
         """A sibling: the same parent, the same input items, a reply of its own."""
         check_client_turn_id(client_turn_id)
+        check_params(params)
         named = digest({"regenerate": turn_id, "params": asdict(params)})
         for _ in range(MAX_TRIES):
             sibling = await self._store.turn(owner, turn_id)

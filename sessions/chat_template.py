@@ -15,7 +15,7 @@ from typing import Any
 import jinja2
 
 from sessions.errors import InvalidInputError
-from sessions.reasoning import find_tags
+from sessions.reasoning import KNOWN_TAGS, find_tags
 
 Message = dict[str, str]  # what templates read: role and content
 
@@ -126,9 +126,10 @@ class ChatTemplate:
 
 
 def _control_tokens(tokenizer: Any, template: str) -> set[str]:  # noqa: ANN401 - as above
-    """All special tokens, and those others that the tokenizer or the template names: the rest
-    (runs of spaces, HTML tags) are text like any other."""
-    named = set(getattr(tokenizer, "chat_control_tokens", None) or ())
+    """All special tokens, what reasoning stands between, and those others that the tokenizer or the
+    template names: the rest (runs of spaces, HTML tags) are text like any other."""
+    named = {word for tags in KNOWN_TAGS for word in (tags.open, tags.close)}
+    named |= set(getattr(tokenizer, "chat_control_tokens", None) or ())
     return {
         token.content
         for token in tokenizer.added_tokens_decoder.values()

@@ -48,7 +48,7 @@ class ReplyHead:
 
     @property
     def is_kept(self) -> bool:
-        """Whether there is no difference but of white space, which a reply keeps as it is."""
+        """Whether there is no difference but of white space: a reply's stays as it was sampled."""
         return self.opening.strip() == self.later.strip()
 
 

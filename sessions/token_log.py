@@ -61,7 +61,7 @@ def common_prefix(first: Sequence[object], second: Sequence[object]) -> int:
     most = min(len(first), len(second))
     if first[:most] == second[:most]:
         return most
-    return next(n for n in range(most) if first[n] != second[n])
+    return next((n for n in range(most) if first[n] != second[n]), most)
 
 
 def common_spelling(first: Sequence[str], second: Sequence[str]) -> tuple[int, int]:
