@@ -167,6 +167,7 @@ def _app_config(settings: Settings, runner_id: str) -> "AppConfig":
             temperature=settings.default_temperature,
             top_p=settings.default_top_p,
             max_output_tokens=settings.default_max_output_tokens,
+            deadline_s=settings.max_turn_s,
         ),
     )
 

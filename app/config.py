@@ -13,11 +13,15 @@ from sessions.types import SamplingParams
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SamplingDefaults:
-    """What the operator wants where a request names nothing; None leaves it to the model."""
+    """What the operator wants where a request names nothing; None leaves it to the model.
+
+    `deadline_s` is a limit too: a request can only ask for less.
+    """
 
     temperature: float | None = None
     top_p: float | None = None
     max_output_tokens: int | None = None
+    deadline_s: float | None = None
 
     def over(self, model: SamplingParams) -> SamplingParams:
         """Lay them over what the model's makers recommend."""
@@ -26,6 +30,7 @@ class SamplingDefaults:
             temperature=model.temperature if self.temperature is None else self.temperature,
             top_p=model.top_p if self.top_p is None else self.top_p,
             max_output_tokens=self.max_output_tokens,
+            deadline_s=self.deadline_s,
         )
 
 

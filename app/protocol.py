@@ -110,7 +110,7 @@ class MessageBody(Strict):
 class Sampled(Strict, SamplingFields):
     """What every request for a reply may say."""
 
-    max_output_tokens: int | None = Field(None, ge=1, le=2**31 - 1)
+    max_output_tokens: int | None = Field(None, ge=0, le=2**31 - 1)
     client_turn_id: ClientTurnId | None = None
 
     def length_limit(self) -> int | None:

@@ -42,8 +42,10 @@ COMMIT_RETRIES_S = (0.1, 0.5, 2.0)
 ENDINGS = {
     FinishReason.STOP: TurnStatus.COMPLETED,
     FinishReason.LENGTH: TurnStatus.INCOMPLETE,
+    FinishReason.DEADLINE: TurnStatus.INCOMPLETE,
     FinishReason.CANCELLED: TurnStatus.CANCELLED,
 }
+CUTS = {FinishReason.LENGTH: "max_output_tokens", FinishReason.DEADLINE: "deadline"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -230,14 +232,13 @@ class TurnRunner:
                 return replace(turn, status=TurnStatus.CANCELLED)
             assert self._error is not None, "nothing says how it ended"
             return _failed(turn, self._error)
-        is_cut = finished.reason is FinishReason.LENGTH
         assert self._sent_at is not None, "finished before it was sent"
         before_s = (self._sent_at - turn.created_at).total_seconds()
         claim = self._started.claim if self._started is not None else None
         return replace(
             turn,
             status=ENDINGS[finished.reason],
-            incomplete_reason="max_output_tokens" if is_cut else None,
+            incomplete_reason=CUTS.get(finished.reason),
             usage=to_usage(claim, finished) if claim is not None else None,
             timing=to_timing(finished, before_s),
         )

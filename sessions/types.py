@@ -144,8 +144,8 @@ class Session:
 class Turn:
     """One exchange: what was put in, and the reply so far or as it ended.
 
-    `incomplete_reason` is `max_output_tokens` when the reply was cut. `client_turn_id` makes
-    submission idempotent.
+    `incomplete_reason` is `max_output_tokens` or `deadline` when the reply was cut.
+    `client_turn_id` makes submission idempotent.
     """
 
     id: TurnId
