@@ -1,5 +1,7 @@
 """The token log: spans, whole logs, and what of them stays in memory."""
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -106,7 +108,7 @@ def test_what_two_splits_spell_alike_is_as_long_as_can_be(first, second):
 def test_two_splits_of_one_text_spell_all_of_it(text, cuts, others):
     def split(places: list[int]) -> list[str]:
         edges = sorted({0, len(text), *(p for p in places if p < len(text))})
-        return [text[a:b] for a, b in zip(edges, edges[1:], strict=False)]
+        return [text[a:b] for a, b in pairwise(edges)]
 
     first, second = split(cuts), split(others)
 
