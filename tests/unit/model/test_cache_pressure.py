@@ -171,10 +171,11 @@ def test_looking_for_room_reads_no_more_tables_than_it_needs():
     for parked in books.cache._parked.values():
         parked.table.block_ids = Watched(parked.table.block_ids)
     sequence = books.claim("a", [1])
+    Watched.num_read = 0
 
-    books.compute(sequence)
+    books.cache.grow(sequence, 1)
 
-    assert Watched.num_read <= 2
+    assert 0 < Watched.num_read <= 2
 
 
 # Letting go
