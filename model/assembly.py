@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 
 import psutil
 import torch
-from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from model.attention.base import IMPLEMENTATION, AttentionBackend, register
 from model.attention.batched import BatchedBackend
@@ -22,7 +22,7 @@ from model.prefix_index import BlockHasher
 from model.provision import obtain
 from model.runner import ModelRunner, ModelShape
 from model.support import max_context_tokens
-from model.weights import eos_token_ids, fingerprint, load_model, prepare
+from model.weights import eos_token_ids, fingerprint, load_model, load_tokenizer, prepare
 
 OnProgress = Callable[[str], None]
 
@@ -72,10 +72,9 @@ def assemble(config: EngineConfig, on_progress: OnProgress) -> tuple[EngineCore,
     model = load_model(prepared.folder, dtype, device, IMPLEMENTATION)
     identity = fingerprint(prepared, dtype, config.models_dir, on_progress)
     backend = choose_backend(config, device)
-    tokenizer = TextTokenizer(AutoTokenizer.from_pretrained(prepared.folder, local_files_only=True))
-    core = build_core(
-        config, model, backend, tokenizer, identity=identity, eos=eos_token_ids(prepared.folder)
-    )
+    tokenizer = load_tokenizer(prepared.folder)
+    eos = eos_token_ids(prepared.folder, tokenizer)
+    core = build_core(config, model, backend, TextTokenizer(tokenizer), identity=identity, eos=eos)
     info = EngineInfo(
         model_id=source.model_id,
         tokenizer_path=str(prepared.folder),
@@ -143,6 +142,13 @@ def build_core(
     num_blocks = choose_num_blocks(config, model.device, kv_shape.block_bytes)
     limit = min(max_context_tokens(model.config), (num_blocks - 1) * config.block_size)
     hasher = BlockHasher(identity, _name(model.dtype), config.block_size)
+    try:
+        kv_cache = KVCache(kv_shape, num_blocks, model.device)
+    except RuntimeError as exc:
+        raise ModelLoadError(
+            f"no memory for a cache of {num_blocks} blocks of {kv_shape.block_bytes} bytes: "
+            "lower --cache-bytes or --num-blocks"
+        ) from exc
     return EngineCore(
         config,
         CoreLimits(
@@ -152,7 +158,7 @@ def build_core(
             block_bytes=kv_shape.block_bytes,
         ),
         CacheManager(num_blocks, hasher),
-        ModelRunner(model, KVCache(kv_shape, num_blocks, model.device), backend),
+        ModelRunner(model, kv_cache, backend),
         tokenizer,
         clock=time.monotonic,
     )
