@@ -43,7 +43,11 @@ async def create(request: web.Request) -> web.Response:
     """Open a session."""
     body = await read_body(request, SessionBody)
     session = await request.app[MANAGER].create(
-        request[OWNER], title=body.title, instructions=body.instructions, metadata=body.metadata
+        request[OWNER],
+        title=body.title,
+        instructions=body.instructions,
+        metadata=body.metadata,
+        reasoning=body.reasoning,
     )
     return json_answer(session_object(session), status=201)
 

@@ -115,6 +115,9 @@ class Settings(BaseModel):
     check_books: bool = _cache(
         False, "check the cache's books after every step (for tests: it costs time)"
     )
+    poison_blocks: bool = _cache(
+        False, "fill blocks that nobody may read any more with NaN (for tests)"
+    )
 
     default_temperature: OptionalNumber = _reply(
         None,
@@ -206,6 +209,7 @@ class Settings(BaseModel):
             max_context_tokens=self.max_context_tokens,
             num_threads=self.num_threads,
             check_books=self.check_books,
+            poison_blocks=self.poison_blocks,
         )
 
 

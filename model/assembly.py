@@ -21,7 +21,7 @@ from model.messages import EngineInfo
 from model.prefix_index import BlockHasher
 from model.provision import obtain
 from model.runner import ModelRunner, ModelShape
-from model.support import max_context_tokens
+from model.self_check import check_answers
 from model.weights import (
     eos_token_ids,
     fingerprint,
@@ -52,7 +52,15 @@ class TextTokenizer:
         return text
 
     def encode(self, text: str) -> list[int]:
-        """Text to ids, nothing added."""
+        """Text to ids as behind other text, nothing added."""
+        # Some tokenizers put a space before what a text begins with: let it begin with a line end.
+        before = self._encode("\n")
+        token_ids = self._encode("\n" + text)
+        if token_ids[: len(before)] == before:
+            return token_ids[len(before) :]
+        return self._encode(text)
+
+    def _encode(self, text: str) -> list[int]:
         token_ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False)
         return token_ids
 
@@ -136,11 +144,12 @@ def build_core(
     identity: str,
     eos: Iterable[int],
 ) -> EngineCore:
-    """Size the cache and join the parts."""
+    """See that the model can be served, size the cache and join the parts."""
     shape = ModelShape.of(model)
+    check_answers(model, shape, backend)
     kv_shape = shape.kv_shape(config.block_size, model.dtype)
     num_blocks = choose_num_blocks(config, model.device, kv_shape.block_bytes)
-    limit = min(max_context_tokens(model.config), (num_blocks - 1) * config.block_size)
+    limit = min(shape.max_positions, (num_blocks - 1) * config.block_size)
     cache = KVCache(kv_shape, num_blocks, model.device)
     if config.poison_blocks:
         cache.poison()
@@ -154,7 +163,7 @@ def build_core(
             block_bytes=kv_shape.block_bytes,
         ),
         CacheManager(num_blocks, hasher, poison_blocks=config.poison_blocks),
-        ModelRunner(model, cache, backend),
+        ModelRunner(model, shape.windows, cache, backend),
         tokenizer,
         clock=time.monotonic,
     )

@@ -4,6 +4,7 @@ A generation is answered by one `GenerationStarted`, any number of `GenerationDe
 `GenerationFinished`; when it can't go on, by a `ModelError` raised out of the stream.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -59,7 +60,7 @@ class GenerationRequest:
     """
 
     request_id: str
-    token_ids: tuple[int, ...]
+    token_ids: Sequence[int]
     params: SamplingParams
     owner: str = ""
     num_public_tokens: int = 0

@@ -20,6 +20,7 @@ from sessions.errors import (
     TurnNotFoundError,
 )
 from sessions.ids import new_item_id, new_turn_id
+from sessions.preparation import Preparations
 from sessions.prompt import Prompt, PromptComposer
 from sessions.store import Store
 from sessions.token_log import TokenSpan
@@ -55,6 +56,7 @@ class AdmissionRules:
 class Admitted:
     """A turn that is durable and has yet to run."""
 
+    session: Session
     turn: Turn
     span: TokenSpan
     prompt: Prompt
@@ -84,12 +86,14 @@ class Admission:
         store: Store,
         engine: Engine,
         composer: PromptComposer,
+        preparations: Preparations,
         clock: Callable[[], datetime],
         rules: AdmissionRules,
     ) -> None:
         self._store = store
         self._engine = engine
         self._composer = composer
+        self._preparations = preparations
         self._clock = clock
         self._rules = rules
 
@@ -252,18 +256,15 @@ class Admission:
                 follows_head=asked.follows_head,
             )
         )
-        generation = GenerationRequest(
-            request_id=turn.id,
-            token_ids=prompt.token_ids,
-            params=turn.params,
-            owner=asked.owner,
-            conversation_id=turn.session_id,
-            parent_turn_id=prompt.table_of,
-            num_known_tokens=prompt.num_known_tokens,
-            parent_fingerprint=prompt.known_fingerprint,
-            diverged_at=prompt.diverged_at,
+        prompt = await self._preparations.claim(asked.session, prompt)
+        return Admitted(
+            session=asked.session,
+            turn=turn,
+            span=span,
+            prompt=prompt,
+            lease=lease,
+            generation=prompt.generation(turn.id, asked.session, turn.params),
         )
-        return Admitted(turn=turn, span=span, prompt=prompt, lease=lease, generation=generation)
 
 
 def _new_item(message: InputMessage, session_id: SessionId, turn_id: TurnId, now: datetime) -> Item:

@@ -52,7 +52,7 @@ def test_what_is_sent_wins():
         ("stop", ["a", ""]),
         ("stop", ""),
         ("stop", 3),
-        ("max_output_tokens", 0),
+        ("max_output_tokens", -1),
         ("max_output_tokens", 1.0),
         ("logit_bias", {"12": 101}),
         ("logit_bias", {"word": 1}),
