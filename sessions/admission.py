@@ -10,8 +10,8 @@ from datetime import datetime, timedelta
 
 from model.config import SamplingParams
 from model.engine import Engine
-from model.errors import ContextLengthError
-from model.messages import GenerationRequest
+from model.errors import ContextLengthError, InvalidGenerationError
+from model.messages import EngineInfo, GenerationRequest
 from sessions.errors import (
     IdempotencyConflictError,
     RevisionConflictError,
@@ -243,8 +243,7 @@ class Admission:
         self, asked: _Asked, turn: Turn, prompt: Prompt, *, input_turn_id: TurnId
     ) -> Admitted:
         info = self._engine.info
-        if len(prompt.token_ids) + 1 > info.max_context_tokens:
-            raise ContextLengthError(len(prompt.token_ids), info.max_context_tokens)
+        _check_fits(info, prompt, turn.params)
         span = prompt.span(turn.id, info.fingerprint)
         until = turn.created_at + timedelta(seconds=self._rules.lease_s)
         lease = Lease(turn_id=turn.id, runner_id=self._rules.runner_id, until=until)
@@ -280,6 +279,15 @@ def _new_item(message: InputMessage, session_id: SessionId, turn_id: TurnId, now
         status="completed",
         created_at=now,
     )
+
+
+def _check_fits(info: EngineInfo, prompt: Prompt, params: SamplingParams) -> None:
+    """What the engine would refuse for good: here it still leaves nothing behind."""
+    if len(prompt.token_ids) + 1 > info.max_context_tokens:
+        raise ContextLengthError(len(prompt.token_ids), info.max_context_tokens)
+    for token_id, _ in params.logit_bias:
+        if not 0 <= token_id < info.vocab_size:
+            raise InvalidGenerationError(f"no token has id {token_id}", param="logit_bias")
 
 
 def _still_active(turn: Turn, *, is_given: bool) -> SessionBusyError | TurnNotEndedError:

@@ -55,6 +55,8 @@ class ManagerConfig:
     checkpoint_s: float = 1.0
     cancel_grace_s: float = 5.0
     max_input_chars: int = MAX_INPUT_CHARS
+    # That may run or wait here; one more is refused before anything of it is kept.
+    max_turns: int = 1088
 
 
 class SessionManager:
@@ -93,7 +95,10 @@ class SessionManager:
             ),
         )
         self._running = RunningTurns(
-            collaborators, runner_id=config.runner_id, on_end=self._follow_up
+            collaborators,
+            runner_id=config.runner_id,
+            max_turns=config.max_turns,
+            on_end=self._follow_up,
         )
 
     async def __aenter__(self) -> Self:

@@ -13,6 +13,7 @@ from datetime import timedelta
 from types import TracebackType
 from typing import Self
 
+from model.errors import EngineBusyError
 from sessions.admission import Admitted
 from sessions.errors import DrainingError, StoreUnavailableError
 from sessions.token_log import TurnLog
@@ -33,10 +34,12 @@ class RunningTurns:
         collaborators: Collaborators,
         *,
         runner_id: str,
+        max_turns: int,
         on_end: Callable[[Admitted, Turn, TurnLog], None],
     ) -> None:
         self._collaborators = collaborators
         self._runner_id = runner_id
+        self._max_turns = max_turns
         self._on_end = on_end
         self._group = asyncio.TaskGroup()
         self._heartbeat: asyncio.Task[None] | None = None
@@ -82,6 +85,9 @@ class RunningTurns:
         """
         if self._is_draining:
             raise DrainingError("the server is stopping")
+        if len(self._runners) >= self._max_turns:
+            # The engine would say so, too, but of a turn that is in the history by then.
+            raise EngineBusyError(f"{len(self._runners)} turns run or wait already")
         runner = TurnRunner(self._collaborators, admit, on_begin=self._add, on_end=self._on_end)
         self._runners.add(runner)
         self._idle.clear()

@@ -56,6 +56,7 @@ def test_what_is_sent_wins():
         ("max_output_tokens", 1.0),
         ("logit_bias", {"12": 101}),
         ("logit_bias", {"word": 1}),
+        ("logit_bias", {"\N{ARABIC-INDIC DIGIT THREE}": 1}),
         ("min_p", float("inf")),
     ],
 )

@@ -173,9 +173,10 @@ def test_looking_for_room_reads_no_more_tables_than_it_needs():
     sequence = books.sequence("a", [1])
 
     books.cache.claim(sequence)
+    Watched.num_read = 0
     books.cache.grow(sequence, 1)
 
-    assert Watched.num_read <= 2
+    assert 0 < Watched.num_read <= 2
 
 
 # Letting go
