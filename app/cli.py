@@ -158,6 +158,7 @@ def _app_config(settings: Settings, runner_id: str) -> "AppConfig":
         max_body_bytes=int(settings.max_body_bytes),
         outbox_size=settings.outbox_size,
         max_streams=settings.max_streams,
+        max_turns=settings.max_running + settings.max_waiting,
         send_timeout_s=settings.send_timeout_s,
         heartbeat_s=settings.heartbeat_s,
         sse_keepalive_s=settings.sse_keepalive_s,
@@ -167,6 +168,7 @@ def _app_config(settings: Settings, runner_id: str) -> "AppConfig":
             temperature=settings.default_temperature,
             top_p=settings.default_top_p,
             max_output_tokens=settings.default_max_output_tokens,
+            deadline_s=settings.max_turn_s,
         ),
     )
 

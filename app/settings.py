@@ -115,6 +115,9 @@ class Settings(BaseModel):
     check_books: bool = _cache(
         False, "check the cache's books after every step (for tests: it costs time)"
     )
+    poison_blocks: bool = _cache(
+        False, "fill blocks that nobody may read any more with NaN (for tests)"
+    )
 
     default_temperature: OptionalNumber = _reply(
         None,
@@ -133,6 +136,10 @@ class Settings(BaseModel):
         None,
         "longest reply in tokens where a request names none; by default the context's end",
         ge=1,
+    )
+
+    max_turn_s: OptionalNumber = _reply(
+        None, "seconds a reply may take, waiting included; by default no limit", gt=0
     )
 
     allowed_origins: Names = _limits(
@@ -202,6 +209,7 @@ class Settings(BaseModel):
             max_context_tokens=self.max_context_tokens,
             num_threads=self.num_threads,
             check_books=self.check_books,
+            poison_blocks=self.poison_blocks,
         )
 
 

@@ -27,9 +27,9 @@ _SMALL = {
 }
 
 
-def tiny_llama() -> PreTrainedConfig:
+def tiny_llama(vocab_size: int = VOCAB_SIZE) -> PreTrainedConfig:
     """Grouped heads, no biases."""
-    return LlamaConfig(**_SMALL, head_dim=8)
+    return LlamaConfig(**{**_SMALL, "vocab_size": vocab_size}, head_dim=8)
 
 
 def tiny_qwen3() -> PreTrainedConfig:

@@ -31,19 +31,23 @@ class EngineProcess:
     async def spawn(cls, config: EngineConfig) -> "EngineProcess":
         """Start a process and tell it what to load."""
         ours, theirs = socket.socketpair()
-        with theirs:
-            process = await asyncio.create_subprocess_exec(
-                sys.executable,
-                "-m",
-                "model.worker",
-                str(theirs.fileno()),
-                pass_fds=(theirs.fileno(),),
-                stdin=asyncio.subprocess.DEVNULL,
-                # A Ctrl-C in the terminal is the front end's to handle: it drains first.
-                start_new_session=True,
-                env=_environment(),
-            )
-        reader, writer = await asyncio.open_connection(sock=ours)
+        try:
+            with theirs:
+                process = await asyncio.create_subprocess_exec(
+                    sys.executable,
+                    "-m",
+                    "model.worker",
+                    str(theirs.fileno()),
+                    pass_fds=(theirs.fileno(),),
+                    stdin=asyncio.subprocess.DEVNULL,
+                    # A Ctrl-C in the terminal is the front end's to handle: it drains first.
+                    start_new_session=True,
+                    env=_environment(),
+                )
+            reader, writer = await asyncio.open_connection(sock=ours)
+        except BaseException:
+            ours.close()  # which ends the process, if there is one
+            raise
         engine = cls(process, reader, writer)
         engine.send(Start(config))
         return engine

@@ -193,4 +193,5 @@ def _choice(delta: Json, finish_reason: str | None = None) -> Json:
 
 
 def _finish_reason(finished: GenerationFinished) -> str:
-    return "length" if finished.reason is FinishReason.LENGTH else "stop"
+    is_cut = finished.reason in (FinishReason.LENGTH, FinishReason.DEADLINE)
+    return "length" if is_cut else "stop"
