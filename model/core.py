@@ -163,9 +163,10 @@ class EngineCore:
                 raise InvalidGenerationError(f"no token has id {token_id}", param="logit_bias")
         if num_tokens >= self.limits.max_context_tokens:
             raise ContextLengthError(num_tokens, self.limits.max_context_tokens)
-        is_new = request.resumed_ids is None
-        if is_new and len(self._scheduler.waiting) >= self._config.max_waiting:
-            raise EngineBusyError(f"{len(self._scheduler.waiting)} generations wait already")
+        # What can run counts too, whether it runs yet or not: a burst fills both at once.
+        max_in_flight = self._config.max_running + self._config.max_waiting
+        if request.resumed_ids is None and len(self._sequences) >= max_in_flight:
+            raise EngineBusyError(f"{len(self._sequences)} generations are in flight already")
 
     def cancel(self, request_id: str) -> list[Output]:
         """End a generation with what it has; nothing if it is unknown or over."""

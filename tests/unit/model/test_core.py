@@ -211,11 +211,12 @@ def test_what_can_never_be_served_is_refused_at_once():
 def test_the_admission_bound_is_an_error_and_the_waiting_go_on():
     harness = Harness(tiny_llama())
     object.__setattr__(harness.core._config, "max_waiting", 1)
-    harness.submit(make_request("a", random_ids(1, 4)))
+    for i in range(17):  # sixteen can run
+        harness.submit(make_request(f"a{i}", random_ids(i, 4)))
     with pytest.raises(EngineBusyError):
         harness.submit(make_request("b", random_ids(2, 4)))
     harness.run()
-    assert harness.replies["a"].finished.reason is FinishReason.LENGTH
+    assert harness.replies["a16"].finished.reason is FinishReason.LENGTH
 
 
 def test_an_owner_with_many_turns_does_not_hold_up_another():
