@@ -3,9 +3,11 @@ model: after a restart on the same folder each turn is whole or interrupted, and
 
 import asyncio
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 
 import aiohttp
 import pytest
+import pytest_asyncio
 from transformers import AutoTokenizer
 
 from sessions.database import Database
@@ -13,7 +15,7 @@ from sessions.store import Store
 from sessions.token_log import unroll
 from splice import AsyncClient
 from tests.support.live_server import MODELS, LiveServer
-from tests.support.wire import events_of, reply_of, wired
+from tests.support.wire import Json, events_of, reply_of, wired
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -48,6 +50,11 @@ async def read_until(answer, num_deltas):
     return events
 
 
+def stream_of(wire, session, body):
+    """A new turn's answer that streams."""
+    return wire.http.post(f"/v1/sessions/{session}/turns", json={**body, "stream": True})
+
+
 @asynccontextmanager
 async def stored(server):
     """The store on the server's own database, to see what was written."""
@@ -56,81 +63,111 @@ async def stored(server):
     await database.close()
 
 
+def decoded(token_ids):
+    """Ids as text, control tokens included."""
+    folder = next(MODELS.glob("prepared/*/tokenizer.json")).parent
+    return AutoTokenizer.from_pretrained(folder, local_files_only=True).decode(token_ids)
+
+
 async def log_of(server, turn_id):
     """All token ids of a conversation up to a turn, from the database."""
     async with stored(server) as store:
         return unroll(await store.spans(turn_id))
 
 
-async def test_after_a_kill_every_turn_is_whole_or_interrupted_and_goes_on(server):
+@dataclass
+class Cut:
+    """What there was when the server was killed: a turn that had ended, one in mid-reply with the
+    events that a reader had seen, and one that had not begun."""
+
+    complete: Json
+    before: Json
+    request: Json
+    seen: list[Json]
+    queued: Json
+
+    @property
+    def session(self) -> str:
+        return str(self.seen[0]["response"]["conversation"]["id"])
+
+    @property
+    def turn_id(self) -> str:
+        return str(self.seen[0]["response"]["id"])
+
+    @property
+    def path(self) -> str:
+        return f"/v1/sessions/{self.session}/turns"
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def cut(server):
+    """The server is killed in mid-reply, and started again."""
     async with wired(server.url) as wire:
-        whole, cut, waiting = [await wire.new_session() for _ in range(3)]
+        whole, story, waiting = [await wire.new_session() for _ in range(3)]
         complete = await wire.say(whole, "What is the capital of Norway?", **SHORT)
-        path = f"/v1/sessions/{cut}/turns"
-        before = await wire.say(cut, "My name is Ann.", **SHORT)
-        stream = {"input": "Tell me a long story.", "client_turn_id": "story", "stream": True}
-        answer = await wire.http.post(path, json={**stream, **LONG})
-        seen = await read_until(answer, 40)
-        queued = await wire.http.post(
-            f"/v1/sessions/{waiting}/turns", json={"input": "Are you there?", "stream": True}
-        )
-        queued_id = (await read_until(queued, 0))[0]["response"]["id"]
-        turn_id = seen[0]["response"]["id"]
-
-        server.kill()
-        with pytest.raises(aiohttp.ClientError):
-            seen += await read_until(answer, 10_000)
+        before = await wire.say(story, "My name is Ann.", **SHORT)
+        request = {"input": "Tell me a long story.", "client_turn_id": "story", **LONG}
+        async with (
+            stream_of(wire, story, request) as answer,
+            stream_of(wire, waiting, {"input": "Are you there?"}) as waiting_answer,
+        ):
+            queued = (await read_until(waiting_answer, 0))[0]["response"]
+            seen = await read_until(answer, 40)
+            server.kill()
+            with pytest.raises(aiohttp.ClientError):
+                seen += await read_until(answer, 10_000)
     server.start()
+    return Cut(complete, before, request, seen, queued)
 
+
+async def test_after_a_kill_every_turn_is_whole_or_interrupted_and_goes_on(server, cut):
     async with wired(server.url) as wire:
-        turns = (await wire.call("GET", f"/v1/sessions/{whole}/turns"))["data"]
-        assert turns == [complete]
-
-        interrupted = await wire.call("GET", f"{path}/{turn_id}")
-        assert interrupted["status"] == "incomplete"
-        assert interrupted["incomplete_details"] == {"reason": "interrupted"}
-        partial = reply_of(interrupted)
+        whole = f"/v1/sessions/{cut.complete['conversation']['id']}/turns"
+        assert (await wire.call("GET", whole))["data"] == [cut.complete]
+        interrupted = await wire.call("GET", f"{cut.path}/{cut.turn_id}")
+        waiting = cut.queued["conversation"]["id"]
+        never = await wire.call("GET", f"/v1/sessions/{waiting}/turns/{cut.queued['id']}")
+        for turn in (interrupted, never):
+            assert turn["status"] == "incomplete"
+            assert turn["incomplete_details"] == {"reason": "interrupted"}
+        partial, shown = reply_of(interrupted), text_of(cut.seen)
+        print(f"kept {len(partial)} of {len(shown)} characters that were shown")
         assert partial
-        assert text_of(seen).startswith(partial)
-        print(f"kept {len(partial)} of {len(text_of(seen))} characters that were shown")
+        assert shown.startswith(partial)
+        assert never["output"] == []
 
-        never = await wire.call("GET", f"/v1/sessions/{waiting}/turns/{queued_id}")
-        assert (never["status"], never["output"]) == ("incomplete", [])
-        assert never["incomplete_details"] == {"reason": "interrupted"}
+        # The same submission is the same turn still; every conversation goes on.
+        repeated = await wire.call("POST", cut.path, cut.request)
+        assert repeated == interrupted
+        following = await wire.say(cut.session, "Go on.", **SHORT)
+        assert following["previous_response_id"] == cut.turn_id
+        for session in (waiting, cut.complete["conversation"]["id"]):
+            assert (await wire.say(session, "And now?", **SHORT))["status"] != "failed"
 
-        # A reader goes on behind what it has: it gets the end, and nothing twice.
-        after = numbers_of(seen)[-1]
-        async with wire.http.get(f"{path}/{turn_id}?stream=true&starting_after={after}") as answer:
-            rest = await read_until(answer, 1)
-        assert [event["type"] for event in rest] == ["response.incomplete"]
-        assert rest[-1]["response"] == interrupted
-        async with wire.http.get(f"{path}/{turn_id}?stream=true") as answer:
-            replayed = await read_until(answer, 10_000)
-        assert numbers_of(replayed) == list(range(len(replayed)))
-        assert text_of(replayed) == partial
-        assert [e for e in replayed if "delta" in e] == [e for e in seen if "delta" in e][
-            : len([e for e in replayed if "delta" in e])
-        ]
-
-        # The same submission is the same turn still; the conversation goes on behind it.
-        async with wire.http.post(path, json={**stream, **LONG}) as answer:
-            assert (await read_until(answer, 10_000))[-1]["response"]["id"] == turn_id
-        following = await wire.say(cut, "Go on.", **SHORT)
-        assert following["previous_response_id"] == turn_id
-        assert (await wire.say(waiting, "Again: are you there?", **SHORT))["status"] != "failed"
-        assert (await wire.say(whole, "And of Sweden?", **SHORT))["previous_response_id"] == (
-            complete["id"]
-        )
-
-    log, longer = [await log_of(server, t) for t in (turn_id, following["id"])]
+    log, longer = [await log_of(server, t) for t in (cut.turn_id, following["id"])]
     assert longer[: len(log)] == log
-    folder = next(MODELS.glob("prepared/*/tokenizer.json")).parent
-    tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
-    text = tokenizer.decode(longer)
-    assert f"Tell me a long story.<|im_end|>\n<|im_start|>assistant\n{partial}" in text
-    assert f"{partial}<|im_end|>\n<|im_start|>user\nGo on." in text
-    assert reply_of(before) in text
-    assert following["usage"]["input_tokens"] + following["usage"]["output_tokens"] == len(longer)
+    text = decoded(longer)
+    assert f"My name is Ann.<|im_end|>\n<|im_start|>assistant\n{reply_of(cut.before)}" in text
+    assert f"Tell me a long story.<|im_end|>\n<|im_start|>assistant\n{partial}<|im_end|>" in text
+    assert following["usage"]["total_tokens"] == len(longer)
+
+
+async def test_whoever_read_an_interrupted_reply_resumes_to_its_end(server, cut):
+    async with wired(server.url) as wire:
+        turn = await wire.call("GET", f"{cut.path}/{cut.turn_id}")
+        address = f"{cut.path}/{cut.turn_id}?stream=true"
+        cursor = numbers_of(cut.seen)[-1]
+        async with wire.http.get(f"{address}&starting_after={cursor}") as answer:
+            rest = await read_until(answer, 10_000)
+        async with wire.http.get(address) as answer:
+            replayed = await read_until(answer, 10_000)
+
+    # Behind the last number seen there is the end and nothing else.
+    assert [(e["type"], e["response"]) for e in rest] == [("response.incomplete", turn)]
+    assert numbers_of(replayed) == list(range(len(replayed)))
+    assert text_of(replayed) == reply_of(turn)
+    deltas = [e for e in replayed if "delta" in e]
+    assert deltas == [e for e in cut.seen if "delta" in e][: len(deltas)]
 
 
 async def test_a_client_of_ours_rides_through_a_kill_of_the_server(server):
@@ -154,10 +191,10 @@ async def test_a_client_of_ours_rides_through_a_kill_of_the_server(server):
 async def test_a_reply_goes_on_when_only_the_engine_is_killed(server):
     async with wired(server.url) as wire:
         session = await wire.new_session()
-        path, pid = f"/v1/sessions/{session}/turns", server.pid
+        pid = server.pid
         num_restarts = await wire.count("splice_engine_restarts_total")
         body = {"input": "Count to forty.", "ignore_eos": True, "max_output_tokens": 60}
-        async with wire.http.post(path, json={**body, "stream": True}) as answer:
+        async with stream_of(wire, session, body) as answer:
             events = await read_until(answer, 20)
             first = server.engine()
             first.kill()
@@ -177,10 +214,7 @@ async def test_a_reply_goes_on_when_only_the_engine_is_killed(server):
 async def test_a_reply_that_meets_two_crashes_fails_and_the_next_one_works(server):
     async with wired(server.url) as wire:
         session = await wire.new_session()
-        path = f"/v1/sessions/{session}/turns"
-        async with wire.http.post(
-            path, json={"input": "Count to a thousand.", "stream": True, **LONG}
-        ) as answer:
+        async with stream_of(wire, session, {"input": "Count to a thousand.", **LONG}) as answer:
             events = await read_until(answer, 5)
             server.engine().kill()
             events += await read_until(answer, 5)
