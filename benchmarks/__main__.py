@@ -5,6 +5,8 @@ import sys
 
 PROGRAMS = {
     "gpu": "check turns, forks, rewinds and eviction on a CUDA card, and time a new turn",
+    "architectures": "hold every architecture against plain transformers; write their table",
+    "divergence": "how far `fast` mode is from float32, with the embedded model",
     "reuse": "time a new turn behind a long history with the embedded model",
 }
 
@@ -13,7 +15,7 @@ def main() -> int:
     """Run the program named first; the rest of the command line is its own."""
     if len(sys.argv) < 2 or sys.argv[1] not in PROGRAMS:
         print("usage: python -m benchmarks PROGRAM [options]\n")
-        print("\n".join(f"  {name:8} {text}" for name, text in PROGRAMS.items()))
+        print("\n".join(f"  {name:13} {text}" for name, text in PROGRAMS.items()))
         return 2
     # Only the program asked for is imported: `gpu` must run where the others' needs are missing.
     program = importlib.import_module(f"benchmarks.{sys.argv[1]}")
