@@ -25,7 +25,7 @@ def _as_list(value: object) -> object:
 
 
 StopString = Annotated[str, StringConstraints(min_length=1, max_length=512)]
-TokenKey = Annotated[str, StringConstraints(pattern=r"^\d{1,9}$")]
+TokenKey = Annotated[str, StringConstraints(pattern=r"^[0-9]{1,9}$")]
 Bias = Annotated[float, Field(ge=-100, le=100)]
 
 

@@ -56,6 +56,7 @@ def _in_group(group: str) -> Any:  # noqa: ANN401 (pydantic's Field is typed so)
     return field
 
 
+Paths = Annotated[tuple[Path, ...], BeforeValidator(_split)]
 Names = Annotated[tuple[str, ...], BeforeValidator(_split)]
 OptionalCount = Annotated[int | None, BeforeValidator(_optional)]
 OptionalNumber = Annotated[float | None, BeforeValidator(_optional)]
@@ -115,6 +116,9 @@ class Settings(BaseModel):
     check_books: bool = _cache(
         False, "check the cache's books after every step (for tests: it costs time)"
     )
+    poison_blocks: bool = _cache(
+        False, "fill blocks that nobody may read any more with NaN (for tests)"
+    )
 
     default_temperature: OptionalNumber = _reply(
         None,
@@ -135,6 +139,11 @@ class Settings(BaseModel):
         ge=1,
     )
 
+    public_instructions: Paths = _reply(
+        (),
+        "files with system prompts, word for word, whose cached blocks all owners share; "
+        "comma-separated",
+    )
     max_turn_s: OptionalNumber = _reply(
         None, "seconds a reply may take, waiting included; by default no limit", gt=0
     )
@@ -206,6 +215,7 @@ class Settings(BaseModel):
             max_context_tokens=self.max_context_tokens,
             num_threads=self.num_threads,
             check_books=self.check_books,
+            poison_blocks=self.poison_blocks,
         )
 
 

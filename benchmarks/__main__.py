@@ -1,12 +1,13 @@
-"""`python -m benchmarks PROGRAM`: `gpu` checks and times a card, `reuse` times this machine."""
+"""`python -m benchmarks PROGRAM`: measures, and writes what it measured into the documents."""
 
 import importlib
 import sys
 
 PROGRAMS = {
+    "architectures": "hold every architecture against plain transformers, and write their table",
+    "divergence": "how far `fast` mode's logits are from float32, with the embedded model",
     "gpu": "check turns, forks, rewinds and eviction on a CUDA card, and time a new turn",
-    "architectures": "hold every architecture against plain transformers; write their table",
-    "divergence": "how far `fast` mode is from float32, with the embedded model",
+    "micro": "time what bookkeeping costs behind histories of up to 32,000 tokens",
     "reuse": "time a new turn behind a long history with the embedded model",
 }
 

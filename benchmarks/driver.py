@@ -5,8 +5,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from model.config import SamplingParams
-from model.core import EngineCore, Output
-from model.messages import ClaimReport, GenerationDelta, GenerationRequest, GenerationStarted
+from model.core import EngineCore
+from model.errors import ModelError
+from model.messages import (
+    ClaimReport,
+    GenerationDelta,
+    GenerationEvent,
+    GenerationRequest,
+    GenerationStarted,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,34 +50,24 @@ class Prompt:
     num_known: int = 0
 
 
-@dataclass(slots=True)
-class _Going:
-    """A generation on its way."""
-
-    claim: ClaimReport | None = None
-    token_ids: list[int] = field(default_factory=list)
-    first_token_s: float = 0.0
-    total_s: float = 0.0
-
-
 def run(core: EngineCore, prompt: Prompt, num_reply_tokens: int) -> Measured:
     """Generate greedily to the end. Raises whatever the core does."""
-    (result,) = run_all(core, [prompt], num_reply_tokens)
-    return result
+    (measured,) = run_together(core, [prompt], num_reply_tokens)
+    return measured
 
 
-def run_all(
+def run_together(
     core: EngineCore, prompts: Sequence[Prompt], num_reply_tokens: int
-) -> tuple[Measured, ...]:
-    """Generate all of them greedily, batched; the times are counted from the first step."""
-    going = {prompt.name: _Going() for prompt in prompts}
+) -> list[Measured]:
+    """Generate for all prompts at once, each to its end; in the order of the prompts."""
+    began = time.perf_counter()
+    running = {prompt.name: _Running() for prompt in prompts}
     for prompt in prompts:
         core.submit(_request(prompt, num_reply_tokens))
-    began = time.perf_counter()
     while core.has_work:
         for output in core.step():
-            _take(going[output.request_id], output, time.perf_counter() - began)
-    return tuple(_measured(going[prompt.name]) for prompt in prompts)
+            running[output.request_id].take(output.event, time.perf_counter() - began)
+    return [running[prompt.name].measured() for prompt in prompts]
 
 
 def _request(prompt: Prompt, num_reply_tokens: int) -> GenerationRequest:
@@ -85,18 +82,25 @@ def _request(prompt: Prompt, num_reply_tokens: int) -> GenerationRequest:
     )
 
 
-def _take(going: _Going, output: Output, elapsed_s: float) -> None:
-    event = output.event
-    if isinstance(event, Exception):
-        raise event
-    if isinstance(event, GenerationStarted):
-        going.claim = event.claim
-    elif isinstance(event, GenerationDelta):
-        going.first_token_s = going.first_token_s or elapsed_s
-        going.token_ids += event.token_ids
-    going.total_s = elapsed_s
+@dataclass(slots=True)
+class _Running:
+    """A generation so far; its times count from when all were submitted."""
 
+    claim: ClaimReport | None = None
+    token_ids: list[int] = field(default_factory=list)
+    first_token_s: float = 0.0
+    total_s: float = 0.0
 
-def _measured(going: _Going) -> Measured:
-    assert going.claim is not None
-    return Measured(going.claim, tuple(going.token_ids), going.first_token_s, going.total_s)
+    def take(self, event: GenerationEvent | ModelError, now_s: float) -> None:
+        if isinstance(event, ModelError):
+            raise event
+        if isinstance(event, GenerationStarted):
+            self.claim = event.claim
+        elif isinstance(event, GenerationDelta):
+            self.first_token_s = self.first_token_s or now_s
+            self.token_ids += event.token_ids
+        self.total_s = now_s
+
+    def measured(self) -> Measured:
+        assert self.claim is not None
+        return Measured(self.claim, tuple(self.token_ids), self.first_token_s, self.total_s)

@@ -13,7 +13,7 @@ import torch
 from transformers import PreTrainedConfig, PreTrainedModel
 
 from benchmarks.dense import VOCAB_SIZE, DenseOracle, build_model
-from benchmarks.driver import Measured, Prompt, RawTokenizer, run, run_all
+from benchmarks.driver import Measured, Prompt, RawTokenizer, run, run_together
 from benchmarks.tiny_configs import WINDOW
 from model.assembly import build_core
 from model.attention.base import IMPLEMENTATION, AttentionBackend, register
@@ -111,7 +111,7 @@ class Trial:
             Prompt(name=f"c{size}", token_ids=self._more([], size), conversation=f"c{size}")
             for size in _CROWD
         ]
-        for prompt, result in zip(prompts, run_all(core, prompts, 2 * WINDOW), strict=True):
+        for prompt, result in zip(prompts, run_together(core, prompts, 2 * WINDOW), strict=True):
             self._compare(prompt, result)
         assert core.stats().preemptions_total > 0, "nobody had to make room"
 

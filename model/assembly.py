@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 
 import psutil
 import torch
-from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from model.attention.base import IMPLEMENTATION, AttentionBackend, register
 from model.attention.batched import BatchedBackend
@@ -26,6 +26,7 @@ from model.weights import (
     eos_token_ids,
     fingerprint,
     load_model,
+    load_tokenizer,
     prepare,
     recommended_sampling,
 )
@@ -52,7 +53,15 @@ class TextTokenizer:
         return text
 
     def encode(self, text: str) -> list[int]:
-        """Text to ids, nothing added."""
+        """Text to ids as behind other text, nothing added."""
+        # Some tokenizers put a space before what a text begins with: let it begin with a line end.
+        before = self._encode("\n")
+        token_ids = self._encode("\n" + text)
+        if token_ids[: len(before)] == before:
+            return token_ids[len(before) :]
+        return self._encode(text)
+
+    def _encode(self, text: str) -> list[int]:
         token_ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False)
         return token_ids
 
@@ -70,10 +79,9 @@ def assemble(config: EngineConfig, on_progress: OnProgress) -> tuple[EngineCore,
     model = load_model(prepared.folder, dtype, device, IMPLEMENTATION)
     identity = fingerprint(prepared, dtype, config.models_dir, on_progress)
     backend = choose_backend(config, device)
-    tokenizer = TextTokenizer(AutoTokenizer.from_pretrained(prepared.folder, local_files_only=True))
-    core = build_core(
-        config, model, backend, tokenizer, identity=identity, eos=eos_token_ids(prepared.folder)
-    )
+    tokenizer = load_tokenizer(prepared.folder)
+    eos = eos_token_ids(prepared.folder, tokenizer)
+    core = build_core(config, model, backend, TextTokenizer(tokenizer), identity=identity, eos=eos)
     info = EngineInfo(
         model_id=source.model_id,
         tokenizer_path=str(prepared.folder),
@@ -142,10 +150,16 @@ def build_core(
     kv_shape = shape.kv_shape(config.block_size, model.dtype)
     num_blocks = choose_num_blocks(config, model.device, kv_shape.block_bytes)
     limit = min(shape.max_positions, (num_blocks - 1) * config.block_size)
-    cache = KVCache(kv_shape, num_blocks, model.device)
+    hasher = BlockHasher(identity, _name(model.dtype), config.block_size)
+    try:
+        cache = KVCache(kv_shape, num_blocks, model.device)
+    except RuntimeError as exc:
+        raise ModelLoadError(
+            f"no memory for a cache of {num_blocks} blocks of {kv_shape.block_bytes} bytes: "
+            "lower --cache-bytes or --num-blocks"
+        ) from exc
     if config.poison_blocks:
         cache.poison()
-    hasher = BlockHasher(identity, _name(model.dtype), config.block_size)
     return EngineCore(
         config,
         CoreLimits(

@@ -12,12 +12,14 @@ Invariants (`check`):
     a parked table's blocks cover exactly its computed tokens
 """
 
+from collections import Counter
 from collections.abc import Iterable
+from collections.abc import Sequence as Items
 from dataclasses import dataclass
 
 from model.block_pool import BlockPool
 from model.block_table import BlockTable, num_blocks_for
-from model.claim import ClaimSource, best_source
+from model.claim import ClaimSource, best_table
 from model.claim_records import ClaimRecords
 from model.errors import OutOfBlocksError
 from model.messages import ClaimReport, TableView
@@ -68,22 +70,38 @@ class CacheManager:
         nothing has changed.
         """
         assert not sequence.table.block_ids, f"{sequence.id} holds blocks already"
-        self._hash_blocks(sequence, sequence.num_tokens)
-        chain = self.index.longest_chain(sequence.block_hashes)
-        tables = self._tables_for(sequence)
-        source = best_source(sequence.token_ids, tables, chain, self.block_size)
-        self._require_settled(sequence, source, len(chain))
-        self._require_blocks(sequence, source)
+        source = self._find_source(sequence)
+        self._require_settled(sequence, source)
+        self._require_prompt(sequence, source)
         if source.turn_id is not None and source.is_whole:
             # Nothing of it lies behind what is claimed, so its blocks are exactly those wanted.
             sequence.table.block_ids = self._parked.take(source.turn_id).table.block_ids
             sequence.num_computed_tokens = source.num_tokens
         else:
             self._share(sequence, source)
-        sequence.num_named_blocks = 0
+        # What is claimed has its names, or is a twin of a block that has.
+        sequence.num_named_blocks = sequence.num_computed_tokens // self.block_size
         self._running[sequence.id] = sequence
         self._pending.announce(sequence.id, self._missing_hashes(sequence))
         return self._report(sequence)
+
+    def _find_source(self, sequence: Sequence) -> ClaimSource:
+        """The longest run of tokens that is there. What a table knows of its tokens' hashes is not
+        computed again, so that the cost is that of the new blocks."""
+        table = best_table(sequence.token_ids, self._tables_for(sequence))
+        num_known = table.num_tokens // self.block_size if table else 0
+        if table is not None and len(sequence.block_hashes) < num_known:
+            sequence.block_hashes = list(table.block_hashes[:num_known])
+        self._hash_blocks(sequence, sequence.num_tokens)
+        # The chain can only be longer if it has the block behind the table's last full one.
+        beyond = sequence.block_hashes[num_known : num_known + 1]
+        if table is not None and not self.index.has(beyond):
+            return table
+        chain = self.index.longest_chain(sequence.block_hashes)
+        num_chained = min(len(chain) * self.block_size, sequence.num_tokens - 1)
+        if table is not None and table.num_tokens >= num_chained:
+            return table
+        return ClaimSource(sequence.token_ids, num_chained, chain, sequence.block_hashes)
 
     def _tables_for(self, sequence: Sequence) -> Iterable[ClaimSource]:
         """What the parent, the siblings and the origin have, the parent's parked table first."""
@@ -95,41 +113,42 @@ class CacheManager:
         if parent is not None and parent.owner == request.owner:
             family.add(parent.conversation_id)
             yield self._parked_source(parent, request.conversation_id)
-        for parked in self._parked:
-            is_kin = parked.conversation_id in family and parked.owner == request.owner
-            if is_kin and parked is not parent:
+        for parked in self._parked.of(*family):
+            if parked.owner == request.owner and parked is not parent:
                 yield self._parked_source(parked, request.conversation_id)
         for other in self._running.values():
             if other.request.conversation_id in family and other.request.owner == request.owner:
-                yield ClaimSource(other.token_ids, other.num_computed_tokens, other.table.block_ids)
+                yield ClaimSource(
+                    other.token_ids,
+                    other.num_computed_tokens,
+                    other.table.block_ids,
+                    other.block_hashes,
+                )
 
     def _parked_source(self, parked: ParkedTable, conversation_id: str) -> ClaimSource:
         return ClaimSource(
             parked.token_ids,
             parked.num_computed_tokens,
             parked.table.block_ids,
+            parked.block_hashes,
             turn_id=parked.turn_id,
             is_own=parked.conversation_id == conversation_id,
         )
 
-    def _require_settled(self, sequence: Sequence, source: ClaimSource, num_chained: int) -> None:
+    def _require_settled(self, sequence: Sequence, source: ClaimSource) -> None:
         """Check that waiting for blocks which others compute would not give more than `source`."""
-        num_pending = self._pending.count(sequence.block_hashes[num_chained:])
-        num_coming = (num_chained + num_pending) * self.block_size if num_pending else 0
+        num_full = source.num_tokens // self.block_size
+        num_pending = self._pending.count(sequence.block_hashes[num_full:])
+        num_coming = (num_full + num_pending) * self.block_size
         if min(num_coming, sequence.num_tokens - 1) > source.num_tokens:
             raise PrefixPendingError
 
-    def _require_blocks(self, sequence: Sequence, source: ClaimSource) -> None:
+    def _require_prompt(self, sequence: Sequence, source: ClaimSource) -> None:
         """Check that the prompt's missing blocks can be had, not counting what the source lends."""
         lent = source.block_ids[: num_blocks_for(source.num_tokens, self.block_size)]
         wanted = num_blocks_for(sequence.num_tokens, self.block_size) - len(lent)
         # A partial block is copied before it is written.
-        wanted += source.num_tokens % self.block_size != 0
-        available = self.pool.num_free - sum(self.pool.ref_count(b) == 0 for b in lent)
-        if wanted > available:
-            available += len(self._spare_blocks().difference(lent))
-        if wanted > available:
-            raise OutOfBlocksError(wanted, available)
+        self._require(wanted + (source.num_tokens % self.block_size != 0), lent)
 
     def _share(self, sequence: Sequence, source: ClaimSource) -> None:
         num_full, rest = divmod(source.num_tokens, self.block_size)
@@ -148,7 +167,9 @@ class CacheManager:
         return sequence.block_hashes[sequence.num_computed_tokens // self.block_size :]
 
     def _report(self, sequence: Sequence) -> ClaimReport:
-        request, reused = sequence.request, sequence.num_computed_tokens
+        # A sequence that goes on behind tokens of its reply may find some of those too.
+        request = sequence.request
+        reused = min(sequence.num_computed_tokens, sequence.num_prompt_tokens)
         reason, diverged_at = self._records.explain(request, reused, self._hasher.fingerprint)
         self._records.remember(request)
         return ClaimReport(
@@ -207,12 +228,15 @@ class CacheManager:
             self._release_blocks(sequence.table.truncate(0))
             return
         self._release_blocks(sequence.table.truncate(sequence.num_computed_tokens))
+        if self._parked.get(sequence.id) is not None:  # the turn was generated before
+            self._release_blocks(self._parked.take(sequence.id).table.truncate(0))
         self._parked.add(
             ParkedTable(
                 turn_id=sequence.id,
                 conversation_id=conversation_id,
                 owner=sequence.request.owner,
                 token_ids=sequence.token_ids,
+                block_hashes=sequence.block_hashes,
                 table=BlockTable(self.block_size, sequence.table.block_ids),
                 num_computed_tokens=sequence.num_computed_tokens,
                 parked_s=now_s,
@@ -252,10 +276,28 @@ class CacheManager:
 
     # Blocks
 
-    def _spare_blocks(self) -> set[int]:
-        """The blocks that only parked tables hold."""
-        holders = self._parked.holders()
-        return {b for b, count in holders.items() if self.pool.ref_count(b) == count}
+    def _require(self, num_blocks: int, lent: Items[int] = ()) -> None:
+        """Raise OutOfBlocksError unless so many can be had, without touching `lent`."""
+        if num_blocks + len(lent) <= self.pool.num_free:
+            return  # however many of the lent ones are free
+        available = self.pool.num_free - sum(self.pool.ref_count(b) == 0 for b in lent)
+        if num_blocks > available:
+            available += self._num_spare(num_blocks - available, lent)
+        if num_blocks > available:
+            raise OutOfBlocksError(num_blocks, available)
+
+    def _num_spare(self, enough: int, lent: Items[int]) -> int:
+        """The blocks that only parked tables hold, counted no further than `enough`: a cache that
+        serves is full of them, and this is asked whenever a sequence begins a block."""
+        left_out, num_seen, num_spare = set(lent), Counter[int](), 0
+        for parked in self._parked:
+            for block_id in reversed(parked.table.block_ids):
+                if num_spare >= enough:
+                    return num_spare
+                num_seen[block_id] += 1
+                is_spare = num_seen[block_id] == self.pool.ref_count(block_id)
+                num_spare += is_spare and block_id not in left_out
+        return num_spare
 
     def _is_frozen(self, block_id: int) -> bool:
         return self.index.hash_of(block_id) is not None or self.pool.ref_count(block_id) > 1
@@ -275,11 +317,7 @@ class CacheManager:
 
     def _reclaim(self, num_blocks: int) -> None:
         """Have at least `num_blocks` free, taking from the table parked longest, tail first."""
-        if num_blocks <= self.pool.num_free:
-            return
-        available = self.pool.num_free + len(self._spare_blocks())
-        if num_blocks > available:
-            raise OutOfBlocksError(num_blocks, available)
+        self._require(num_blocks)
         while self.pool.num_free < num_blocks:
             self._release_blocks((self._parked.shrink(self._parked.oldest().turn_id),))
 

@@ -3,10 +3,14 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from model.prefix_index import BlockHash
+
 
 @dataclass(frozen=True, slots=True)
 class ClaimSource:
     """A run of computed tokens: the first `num_tokens` of `token_ids`, lying in `block_ids`.
+
+    `block_hashes` are those of its full blocks, as far as they are known.
 
     `turn_id` names the parked table it is, if it is one; `is_own` says that the table belongs to
     the claiming conversation; `is_whole` that nothing of the table would be lost by taking it up.
@@ -15,6 +19,7 @@ class ClaimSource:
     token_ids: Sequence[int]
     num_tokens: int
     block_ids: Sequence[int]
+    block_hashes: Sequence[BlockHash] = ()
     turn_id: str | None = None
     is_own: bool = False
     is_whole: bool = False
@@ -36,21 +41,18 @@ def common_prefix_length(left: Sequence[int], right: Sequence[int]) -> int:
     return low
 
 
-def best_source(
-    token_ids: Sequence[int],
-    tables: Iterable[ClaimSource],
-    chain: Sequence[int],
-    block_size: int,
-) -> ClaimSource:
-    """The longest run that prefixes `token_ids`, one token less at the most: the last is always
-    computed. Tables are compared token by token and win a tie against the block chain; among
-    tables the first wins."""
+def best_table(token_ids: Sequence[int], tables: Iterable[ClaimSource]) -> ClaimSource | None:
+    """The table that shares the longest run of computed tokens with `token_ids`, cut to that run;
+    the first of equals, None if none shares any.
+
+    One token less than all at the most: the last is always computed.
+    """
     limit = len(token_ids) - 1
-    best = ClaimSource(token_ids, min(len(chain) * block_size, limit), chain)
-    found = False
+    best: ClaimSource | None = None
     for table in tables:
-        common = common_prefix_length(token_ids[:limit], table.token_ids[: table.num_tokens])
-        if common > best.num_tokens or (common == best.num_tokens > 0 and not found):
+        num_comparable = min(limit, table.num_tokens)
+        common = common_prefix_length(token_ids[:num_comparable], table.token_ids[:num_comparable])
+        if common > (best.num_tokens if best else 0):
             is_whole = table.is_own and common == table.num_tokens
-            best, found = replace(table, num_tokens=common, is_whole=is_whole), True
+            best = replace(table, num_tokens=common, is_whole=is_whole)
     return best

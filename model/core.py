@@ -65,7 +65,7 @@ class Tokenizer(Protocol):
         ...
 
     def encode(self, text: str) -> list[int]:
-        """Text to ids, nothing added."""
+        """Text to ids as behind other text, nothing added."""
         ...
 
 
@@ -111,6 +111,7 @@ class EngineCore:
         )
         self._sequences: dict[str, Sequence] = {}
         self._replies: dict[str, ReplyText] = {}
+        self._outputs: list[Output] = []  # of the step under way; a failed one has ended some too
 
     @property
     def has_work(self) -> bool:
@@ -143,7 +144,7 @@ class EngineCore:
     def _resume(self, sequence: Sequence) -> list[Output]:
         """Take the reply's tokens in that were sampled and reported before; only an end that was
         not reported any more is."""
-        for token_id in sequence.request.resumed_ids:
+        for token_id in sequence.request.resumed_ids or ():
             outputs = self._append(sequence, token_id)
             if sequence.id not in self._sequences:
                 return [o for o in outputs if isinstance(o.event, GenerationFinished)]
@@ -155,15 +156,17 @@ class EngineCore:
             raise InvalidGenerationError(f"request id {request.request_id} is in use")
         if num_tokens == 0:
             raise InvalidGenerationError("the prompt is empty", param="input")
-        if not all(0 <= t < self.limits.vocab_size for t in request.token_ids):
+        if min(request.token_ids) < 0 or max(request.token_ids) >= self.limits.vocab_size:
             raise InvalidGenerationError("a token id is outside the vocabulary", param="input")
         for token_id, _ in request.params.logit_bias:
             if not 0 <= token_id < self.limits.vocab_size:
                 raise InvalidGenerationError(f"no token has id {token_id}", param="logit_bias")
         if num_tokens >= self.limits.max_context_tokens:
             raise ContextLengthError(num_tokens, self.limits.max_context_tokens)
-        if len(self._scheduler.waiting) >= self._config.max_waiting:
-            raise EngineBusyError(f"{len(self._scheduler.waiting)} generations wait already")
+        # What can run counts too, whether it runs yet or not: a burst fills both at once.
+        max_in_flight = self._config.max_running + self._config.max_waiting
+        if request.resumed_ids is None and len(self._sequences) >= max_in_flight:
+            raise EngineBusyError(f"{len(self._sequences)} generations are in flight already")
 
     def cancel(self, request_id: str) -> list[Output]:
         """End a generation with what it has; nothing if it is unknown or over."""
@@ -173,16 +176,18 @@ class EngineCore:
         return self._finish(sequence, FinishReason.CANCELLED)
 
     def fail_all(self, error: ModelError) -> list[Output]:
-        """Give every generation up: a step broke, and whose fault it was can't be told."""
-        return [self._fail(sequence, error) for sequence in list(self._sequences.values())]
+        """Give every generation up: a step broke, and whose fault it was can't be told. What the
+        step had done until then comes first."""
+        failed = [self._fail(sequence, error) for sequence in list(self._sequences.values())]
+        return [*self._take_outputs(), *failed]
 
     def step(self) -> list[Output]:
         """Compute one batch; what happened, in order."""
-        outputs = self._end_overdue()
+        self._outputs += self._end_overdue()
         plan = self._scheduler.schedule()
         if not plan:
-            return outputs
-        outputs += [self._start(s.sequence) for s in plan if s.sequence.started_s is None]
+            return self._take_outputs()
+        self._outputs += [self._start(s.sequence) for s in plan if s.sequence.started_s is None]
         reached = [s.sequence for s in plan if s.has_logits]
         logits = self._runner.forward([_to_row(s) for s in plan], self.cache.take_edits())
         for scheduled in plan:
@@ -190,11 +195,15 @@ class EngineCore:
             scheduled.sequence.num_rows_computed += scheduled.num_tokens
         drawn = self._runner.sample(logits, [_to_draw(s) for s in reached]) if reached else []
         for sequence, sampled in zip(reached, drawn, strict=True):
-            outputs += self._take(sequence, sampled)
+            self._outputs += self._take(sequence, sampled)
         for scheduled in plan:
             if scheduled.sequence.id in self._sequences:
                 self.cache.commit(scheduled.sequence)
         self._after_step()
+        return self._take_outputs()
+
+    def _take_outputs(self) -> list[Output]:
+        outputs, self._outputs = self._outputs, []
         return outputs
 
     def _end_overdue(self) -> list[Output]:
@@ -245,12 +254,12 @@ class EngineCore:
         """End a generation: settle its text and ids, park its table, tell."""
         reply = self._replies[sequence.id]
         rest = ""
-        if not is_stopped:
-            rest, is_stopped = reply.finish()  # what was held back may hold a stop string
         if is_stopped:
             cut = reply.cut()
             tail = self._tokenizer.encode(cut.rest) if cut.rest else []
             sequence.replace_reply(cut.num_tokens, tail)
+        else:
+            rest = reply.finish()
         self._leave(sequence, keep=True)
         self.statistics.record_finish(reason)
         outputs = [Output(sequence.id, GenerationDelta(token_ids=(), text=rest))] if rest else []
@@ -281,7 +290,7 @@ class EngineCore:
         started, first = sequence.started_s, sequence.first_token_s
         return GenerationFinished(
             reason=reason,
-            token_ids=tuple(sequence.reply_ids),
+            token_ids=sequence.reply_ids,
             text=text,
             num_rows_computed=sequence.num_rows_computed,
             num_preemptions=sequence.num_preemptions,

@@ -15,47 +15,48 @@ Decode = Callable[[list[int]], str]
 """Ids to text, special tokens left out, nothing else cleaned up."""
 
 _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
-_MAX_PENDING = 8
+_MAX_WAITING = 8
 """No character takes more tokens than this; bytes that stay broken longer are broken."""
+_MAX_WINDOW = 8
 
 
 class IncrementalDecoder:
-    """Decodes a growing list of ids. Tokenizers join neighbours, so a token's text is the
-    difference between decoding a short window with and without it."""
+    """Decodes a growing list of ids. Tokenizers join neighbours, so a token's text is what it adds
+    to the text of the last few."""
 
     def __init__(self, decode: Decode) -> None:
         self._decode = decode
-        self._window: list[int] = []  # the last whole tokens, then those that wait
-        self._num_whole = 0
+        self._window: list[int] = []
+        self._num_whole = 0  # tokens of the window with no byte that waits
+        self._num_shown = 0  # characters of its text
 
     @property
-    def has_pending(self) -> bool:
+    def has_waiting(self) -> bool:
         """Whether bytes wait for the rest of their character."""
         return len(self._window) > self._num_whole
 
     def push(self, token_id: int) -> str:
-        """Add a token; the text that became whole."""
+        """Add a token; the text that became whole. What waits at the end never became any."""
         self._window.append(token_id)
-        text = self._new_text()
-        is_waiting = text.endswith(_REPLACEMENT)
-        if is_waiting and len(self._window) - self._num_whole < _MAX_PENDING:
-            return ""
-        self._settle()
-        return text
+        text = self._decode(self._window)
+        whole = text.rstrip(_REPLACEMENT)
+        if whole != text and len(self._window) - self._num_whole >= _MAX_WAITING:
+            whole = text[:-1]
+        shown = whole[self._num_shown :]
+        self._num_shown = max(self._num_shown, len(whole))
+        if whole == text:
+            self._settle(has_text=bool(shown))
+        elif shown:
+            self._num_whole = len(self._window) - 1  # of the last token only the end waits
+        return shown
 
-    def finish(self) -> str:
-        """What still waits; a character that never became whole is left out."""
-        text = self._new_text().rstrip(_REPLACEMENT)
-        self._settle()
-        return text
-
-    def _new_text(self) -> str:
-        before = self._decode(self._window[: self._num_whole])
-        return self._decode(self._window)[len(before) :]
-
-    def _settle(self) -> None:
-        # One settled run is context enough: a tokenizer's joining looks at direct neighbours.
-        self._window = self._window[self._num_whole :]
+    def _settle(self, *, has_text: bool) -> None:
+        """Nothing waits: keep the window short."""
+        last_run = self._window[self._num_whole :]
+        if self._num_shown and not has_text:
+            self._window.pop()  # a special token, which is left out of texts, joins nothing
+        elif len(self._window) > _MAX_WINDOW and (text := self._decode(last_run)):
+            self._window, self._num_shown = last_run, len(text)
         self._num_whole = len(self._window)
 
 
@@ -69,9 +70,11 @@ class StopMatcher:
     def push(self, text: str) -> tuple[str, bool]:
         """Add text; what may be shown, and whether a stop string ended the text behind it."""
         self._held += text
-        places = [at for stop in self._stops if (at := self._held.find(stop)) >= 0]
+        places = [(at + len(s), at) for s in self._stops if (at := self._held.find(s)) >= 0]
         if places:
-            shown, self._held = self._held[: min(places)], ""
+            # The one that was complete first, so that it doesn't matter where tokens end.
+            _, at = min(places)
+            shown, self._held = self._held[:at], ""
             return shown, True
         num_held = self._num_held()
         split = len(self._held) - num_held
@@ -124,17 +127,14 @@ class ReplyText:
         """Add a token; the text to show, and whether a stop string ended the reply."""
         text = self._decoder.push(token_id)
         self._decoded += text
-        self._ends.append(-1 if self._decoder.has_pending else len(self._decoded))
+        self._ends.append(-1 if self._decoder.has_waiting else len(self._decoded))
         shown, is_stopped = self._matcher.push(text)
         return self._show(shown), is_stopped
 
-    def finish(self) -> tuple[str, bool]:
-        """No token follows: the text that was held back, and whether a stop string ends it."""
-        rest = self._decoder.finish()
-        self._decoded += rest
+    def finish(self) -> str:
+        """No token follows: the text that was held back. Bytes that still wait are left out."""
         self._ends[-1] = len(self._decoded)
-        shown, is_stopped = self._matcher.push(rest)
-        return self._show(shown if is_stopped else shown + self._matcher.finish()), is_stopped
+        return self._show(self._matcher.finish())
 
     def cut(self) -> Cut:
         """Where the shown text ends, in tokens."""

@@ -73,6 +73,7 @@ class Engine:
         self._query_ids = count()
         self._num_crashes_in_a_row = 0
         self._num_restarts = 0
+        self._failure: str | None = None  # why it is given up
 
     @property
     def state(self) -> EngineState:
@@ -83,7 +84,7 @@ class Engine:
     def info(self) -> EngineInfo:
         """What was loaded; raises EngineUnavailableError before the first `READY`."""
         if self._info is None:
-            raise EngineUnavailableError(f"the engine is {self._state}")
+            raise self._unavailable()
         return self._info
 
     @property
@@ -107,6 +108,8 @@ class Engine:
             self._supervisor.cancel()
             await asyncio.gather(self._supervisor, return_exceptions=True)
             self._supervisor = None
+        if self._loaded and not self._loaded.done():
+            self._loaded.set_exception(EngineUnavailableError("the engine was closed"))
 
     # Generations
 
@@ -189,8 +192,12 @@ class Engine:
 
     def _ready_process(self) -> EngineProcess:
         if self._process is None or self._state is not EngineState.READY:
-            raise EngineUnavailableError(f"the engine is {self._state}")
+            raise self._unavailable()
         return self._process
+
+    def _unavailable(self) -> EngineUnavailableError:
+        reason = f": {self._failure}" if self._failure else ""
+        return EngineUnavailableError(f"the engine is {self._state}{reason}")
 
     # Supervision
 
@@ -279,6 +286,7 @@ class Engine:
     def _give_up(self, message: str) -> None:
         logger.error("the engine can't be started: %s", message)
         self._state = EngineState.FAILED
+        self._failure = message
         self._fail_in_flight(EngineDiedError, message)
         if self._loaded and not self._loaded.done():
             self._loaded.set_exception(ModelLoadError(message))

@@ -39,7 +39,9 @@ class Flight:
         self._num_crashes = 0
 
     def request(self) -> GenerationRequest:
-        """What to submit: the request, with the tokens that were delivered already."""
+        """What to submit: the request, after a crash with the tokens that were delivered."""
+        if not self._num_crashes:
+            return self._request
         return replace(self._request, resumed_ids=tuple(self._reply_ids))
 
     def deliver(self, event: GenerationEvent, now_s: float) -> None:

@@ -4,6 +4,7 @@ A generation is answered by one `GenerationStarted`, any number of `GenerationDe
 `GenerationFinished`; when it can't go on, by a `ModelError` raised out of the stream.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -53,16 +54,17 @@ class GenerationRequest:
     `diverged_at` is the first position where the prompt had to leave the stored history.
     `owner` salts the block hashes, but for the first `num_public_tokens`, which all owners may
     share; scheduling is fair between owners.
-    `resumed_ids` are reply tokens that an engine which is gone has sampled already: they are taken
-    as they are, and only what follows them is reported.
+    `resumed_ids` are reply tokens that an engine which is gone has sampled already (None: there was
+    none before): they are taken as they are, only what follows them is reported, and no bound on
+    admission keeps out what was admitted once.
     """
 
     request_id: str
-    token_ids: tuple[int, ...]
+    token_ids: Sequence[int]
     params: SamplingParams
     owner: str = ""
     num_public_tokens: int = 0
-    resumed_ids: tuple[int, ...] = ()
+    resumed_ids: tuple[int, ...] | None = None
     conversation_id: str | None = None
     parent_turn_id: str | None = None
     origin_conversation_id: str | None = None

@@ -7,10 +7,11 @@ Invariant: a parked table's blocks cover exactly its computed tokens (kept by `c
 """
 
 from collections import Counter, OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from model.block_table import BlockTable
+from model.prefix_index import BlockHash
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -20,7 +21,8 @@ class ParkedTable:
     turn_id: str
     conversation_id: str
     owner: str
-    token_ids: list[int]
+    token_ids: Sequence[int]
+    block_hashes: list[BlockHash]
     table: BlockTable
     num_computed_tokens: int
     parked_s: float
@@ -31,6 +33,8 @@ class ParkedTables:
 
     def __init__(self) -> None:
         self._by_turn: OrderedDict[str, ParkedTable] = OrderedDict()
+        # The turns as keys of a dict, which keeps their order.
+        self._turns_by_conversation: dict[str, dict[str, None]] = {}
 
     def __len__(self) -> int:
         return len(self._by_turn)
@@ -42,18 +46,25 @@ class ParkedTables:
         """The table parked under a turn."""
         return None if turn_id is None else self._by_turn.get(turn_id)
 
-    def of(self, conversation_id: str) -> list[ParkedTable]:
-        """A conversation's tables."""
-        return [p for p in self if p.conversation_id == conversation_id]
+    def of(self, *conversation_ids: str | None) -> list[ParkedTable]:
+        """The conversations' tables."""
+        turns = (self._turns_by_conversation.get(c or "", {}) for c in conversation_ids)
+        return [self._by_turn[turn_id] for found in turns for turn_id in found]
 
     def add(self, parked: ParkedTable) -> None:
         """Keep a table, as the last to be taken from."""
         assert parked.turn_id not in self._by_turn, f"{parked.turn_id} is parked already"
         self._by_turn[parked.turn_id] = parked
+        self._turns_by_conversation.setdefault(parked.conversation_id, {})[parked.turn_id] = None
 
     def take(self, turn_id: str) -> ParkedTable:
         """Take a table out, blocks and all."""
-        return self._by_turn.pop(turn_id)
+        parked = self._by_turn.pop(turn_id)
+        turns = self._turns_by_conversation[parked.conversation_id]
+        del turns[turn_id]
+        if not turns:
+            del self._turns_by_conversation[parked.conversation_id]
+        return parked
 
     def oldest(self) -> ParkedTable:
         """The table parked longest; there must be one."""
@@ -72,7 +83,7 @@ class ParkedTables:
                 parked, num_computed_tokens=min(parked.num_computed_tokens, parked.table.num_slots)
             )
         else:
-            del self._by_turn[turn_id]
+            self.take(turn_id)
         return block_id
 
     def holders(self) -> Counter[int]:

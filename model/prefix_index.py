@@ -65,6 +65,10 @@ class PrefixIndex:
         """The block's hash, if its contents are known."""
         return self._hash_by_block.get(block_id)
 
+    def has(self, hashes: Sequence[BlockHash]) -> bool:
+        """Whether every one of the hashes names a block, and there is one."""
+        return bool(hashes) and all(h in self._block_by_hash for h in hashes)
+
     def register(self, block_hash: BlockHash, block_id: int) -> None:
         """Name a block. A second block with the same contents stays unnamed: tables that already
         point at it keep it, and it is the first to be reused afterwards."""

@@ -78,16 +78,19 @@ def _penalise(row: torch.Tensor, draw: Draw) -> None:
     (Keskar et al. 2019): positive logits of seen tokens are divided, negative ones multiplied."""
     params = draw.params
     if params.repetition_penalty != 1.0 and draw.token_ids:
-        seen = torch.tensor(sorted(set(draw.token_ids)), device=row.device)
+        seen = torch.tensor(list(set(draw.token_ids)), device=row.device)
         logits = row[seen]
         row[seen] = torch.where(
             logits > 0, logits / params.repetition_penalty, logits * params.repetition_penalty
         )
+    added = dict(params.logit_bias)
     if params.presence_penalty or params.frequency_penalty:
-        for token_id, count in Counter(draw.token_ids[draw.num_prompt_tokens :]).items():
-            row[token_id] -= params.presence_penalty + params.frequency_penalty * count
-    for token_id, bias in params.logit_bias:
-        row[token_id] += bias
+        for token_id, num in Counter(draw.token_ids[draw.num_prompt_tokens :]).items():
+            penalty = params.presence_penalty + params.frequency_penalty * num
+            added[token_id] = added.get(token_id, 0.0) - penalty
+    if added:  # all at once: on a GPU each change is a kernel of its own
+        places = torch.tensor(list(added), device=row.device)
+        row[places] += torch.tensor(list(added.values()), dtype=row.dtype, device=row.device)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +103,8 @@ class _Candidates:
 
 def _draw(row: torch.Tensor, draw: Draw) -> int:
     """Inverse transform sampling over the candidates in their order."""
-    probabilities = (row / draw.params.temperature).double().softmax(dim=-1)
+    # The largest becomes 0, so that no temperature, however small, makes it infinite.
+    probabilities = ((row - row.max()).double() / draw.params.temperature).softmax(dim=-1)
     candidates = _candidates(probabilities, draw.params)
     cumulative = candidates.probabilities.cumsum(dim=-1)
     target = uniform(draw.seed, draw.position) * cumulative[-1:]

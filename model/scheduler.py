@@ -70,6 +70,7 @@ class Scheduler:
             if sequence.num_uncomputed_tokens > 1:
                 self._extend(plan, sequence)
         self._admit(plan)
+        assert plan or not self.has_work, "nobody gets on"
         return list(plan.values())
 
     def _extend(self, plan: dict[str, Scheduled], sequence: Sequence) -> None:

@@ -51,7 +51,8 @@ def relative_error(truth: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
     """How far each position's logits are off, relative to their spread over the vocabulary, both
     as root mean squares; a shift of all of them is no error. `[T, V]` to `[T]`."""
     truth, other = (x.float() - x.float().mean(-1, keepdim=True) for x in (truth, other))
-    return (other - truth).norm(dim=-1) / truth.norm(dim=-1)
+    error: torch.Tensor = (other - truth).norm(dim=-1) / truth.norm(dim=-1)
+    return error
 
 
 @torch.inference_mode()

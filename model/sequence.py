@@ -8,6 +8,7 @@ Invariants:
 """
 
 import math
+from array import array
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -38,7 +39,7 @@ class Sequence:
     seed: int
     max_tokens: int
     deadline_s: float = field(init=False)
-    token_ids: list[int] = field(init=False)
+    token_ids: "array[int]" = field(init=False)
     num_prompt_tokens: int = field(init=False)
     num_committed_tokens: int = field(init=False)
     status: SequenceStatus = SequenceStatus.WAITING
@@ -55,7 +56,7 @@ class Sequence:
     def __post_init__(self) -> None:
         deadline_s = self.request.params.deadline_s
         self.deadline_s = math.inf if deadline_s is None else self.arrived_s + deadline_s
-        self.token_ids = list(self.request.token_ids)
+        self.token_ids = array("i", self.request.token_ids)
         self.num_prompt_tokens = self.num_committed_tokens = len(self.token_ids)
 
     @property
@@ -74,9 +75,9 @@ class Sequence:
         return len(self.token_ids) - self.num_computed_tokens
 
     @property
-    def reply_ids(self) -> list[int]:
+    def reply_ids(self) -> tuple[int, ...]:
         """The ids sampled so far."""
-        return self.token_ids[self.num_prompt_tokens :]
+        return tuple(self.token_ids[self.num_prompt_tokens :])
 
     def replace_reply(self, num_kept: int, tail: list[int]) -> None:
         """Keep `num_kept` sampled tokens and put `tail` behind them, as after a stop string.
@@ -84,7 +85,7 @@ class Sequence:
         Keys and values behind what is kept, and those of the last token, count as not computed.
         """
         keep = self.num_prompt_tokens + num_kept
-        self.token_ids[keep:] = tail
+        self.token_ids[keep:] = array("i", tail)
         self.num_computed_tokens = min(self.num_computed_tokens, keep, self.num_tokens - 1)
         self.num_committed_tokens = self.num_tokens
         num_blocks = keep // self.table.block_size

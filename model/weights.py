@@ -20,6 +20,7 @@ from transformers import (
     GenerationConfig,
     PreTrainedConfig,
     PreTrainedModel,
+    PreTrainedTokenizerBase,
 )
 
 from model.config import SamplingParams
@@ -109,17 +110,28 @@ def load_model(
     return loaded
 
 
-def eos_token_ids(folder: Path) -> tuple[int, ...]:
-    """Every id that ends a reply, as generation settings, configuration or tokenizer name it."""
-    found: set[int] = set()
+def load_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
+    """The folder's tokenizer; raises ModelLoadError."""
     try:
-        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
-        config = AutoConfig.from_pretrained(folder, local_files_only=True)
+        tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(
+            folder, local_files_only=True
+        )
     except _UNREADABLE as exc:
         raise ModelLoadError(f"the tokenizer in {folder} can't be read: {exc}") from exc
-    declared: list[Any] = [tokenizer.eos_token_id, getattr(config, "eos_token_id", None)]
-    if (folder / "generation_config.json").exists():
-        declared.append(GenerationConfig.from_pretrained(folder).eos_token_id)
+    return tokenizer
+
+
+def eos_token_ids(folder: Path, tokenizer: PreTrainedTokenizerBase) -> tuple[int, ...]:
+    """Every id that ends a reply, as generation settings, configuration or tokenizer name it."""
+    found: set[int] = set()
+    declared: list[Any] = [tokenizer.eos_token_id]
+    try:
+        config = AutoConfig.from_pretrained(folder, local_files_only=True)
+        declared.append(getattr(config, "eos_token_id", None))
+        if (folder / "generation_config.json").exists():
+            declared.append(GenerationConfig.from_pretrained(folder).eos_token_id)
+    except _UNREADABLE as exc:
+        raise ModelLoadError(f"the end tokens of {folder} can't be read: {exc}") from exc
     for ids in declared:
         found.update(ids if isinstance(ids, list | tuple) else () if ids is None else (ids,))
     return tuple(sorted(found))

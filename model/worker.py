@@ -46,6 +46,8 @@ class Connection:
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
         self._file = sock.makefile("rb")
+        # Bounded by the front end: it has at most max_running + max_waiting generations in flight.
+        self.inbox: queue.SimpleQueue[Command | Report] = queue.SimpleQueue()
 
     def send(self, report: Report) -> None:
         """Write one report; blocks while the other side is behind."""
@@ -53,12 +55,27 @@ class Connection:
 
     def receive(self) -> Command | Report | None:
         """The next command; None when the other end is gone."""
-        header = self._file.read(HEADER.size)
-        if len(header) < HEADER.size:
+        try:
+            header = self._file.read(HEADER.size)
+            if len(header) < HEADER.size:
+                return None
+            (length,) = HEADER.unpack(header)
+            body = self._file.read(length)
+        except ConnectionError:  # it went away before it had read everything
             return None
-        (length,) = HEADER.unpack(header)
-        body = self._file.read(length)
         return decode(body) if len(body) == length else None
+
+    def start_receiving(self) -> None:
+        """From now on commands come into `inbox`, and the process ends with the other end."""
+        threading.Thread(target=self._receive_all, name="receiver", daemon=True).start()
+
+    def _receive_all(self) -> None:
+        try:
+            while (command := self.receive()) is not None:
+                self.inbox.put(command)
+        finally:
+            # The front end is gone, so nobody waits for what is being loaded or computed.
+            os._exit(0)
 
 
 class Worker:
@@ -67,29 +84,20 @@ class Worker:
     def __init__(self, core: EngineCore, connection: Connection) -> None:
         self._core = core
         self._connection = connection
-        # Bounded by the front end: it has at most max_running + max_waiting generations in flight.
-        self._inbox: queue.SimpleQueue[Command | Report] = queue.SimpleQueue()
         self._num_failed_steps = 0
 
     def run(self) -> None:
         """Serve until the process ends."""
-        threading.Thread(target=self._receive, name="receiver", daemon=True).start()
         while True:
             self._take_commands()
             if self._core.has_work:
                 self._report(self._step())
 
-    def _receive(self) -> None:
-        while (command := self._connection.receive()) is not None:
-            self._inbox.put(command)
-        # The front end is gone, so nobody waits for what is being computed.
-        os._exit(0)
-
     def _take_commands(self) -> None:
         """Everything that has arrived; waits for something while there is nothing to compute."""
         while True:
             try:
-                command = self._inbox.get(block=not self._core.has_work)
+                command = self._connection.inbox.get(block=not self._core.has_work)
             except queue.Empty:
                 return
             self._handle(command)
@@ -148,6 +156,7 @@ def main(fd: int) -> None:
     start = connection.receive()
     if not isinstance(start, Start):
         return
+    connection.start_receiving()
     try:
         core, info = assemble(start.config, lambda text: connection.send(Progress(text)))
     except ModelLoadError as exc:

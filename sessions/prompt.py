@@ -5,21 +5,33 @@ cancellation or interruption before its first token left nothing in the conversa
 skipped, with what it was asked: its child is built on what it was built on itself.
 
 Invariants:
-    an append-only template never has a known token encoded again
+    an append-only template never has a known token encoded again, and no template has a token
+    computed again whose text, and the text before it, stayed the same
     `token_ids[:keep_tokens]` is the base's log up to there
 """
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
+from model.config import SamplingParams
 from model.engine import Engine
 from model.errors import EngineUnavailableError
+from model.messages import GenerationRequest
+from sessions.public_prefix import PublicPrefixes
 from sessions.rendering import Renderer
 from sessions.store import Store
 from sessions.token_log import RecentLogs, TokenSpan, TurnLog, common_prefix, unroll
-from sessions.types import InputMessage, Session, Turn, TurnId, TurnStatus
+from sessions.types import (
+    InputMessage,
+    ReasoningPolicy,
+    Session,
+    SessionId,
+    Turn,
+    TurnId,
+    TurnStatus,
+)
 
 # About 40 MB of Python integers at the most.
 MAX_RECENT_TOKENS = 1_000_000
@@ -29,7 +41,8 @@ MAX_RECENT_TOKENS = 1_000_000
 class Prompt:
     """All ids to feed, where they leave the base's log, and what the engine may know of them.
 
-    `table_of` is the turn whose parked block table fits best.
+    `table_of` is the turn whose parked block table fits best; `origin_id` the session it lies in,
+    where that is another one. The first `num_public_tokens` are nobody's own.
     """
 
     token_ids: tuple[int, ...] = field(repr=False)
@@ -39,6 +52,26 @@ class Prompt:
     num_known_tokens: int = 0
     known_fingerprint: str | None = None
     diverged_at: int | None = None
+    origin_id: SessionId | None = None
+    num_public_tokens: int = 0
+
+    def generation(
+        self, request_id: str, session: Session, params: SamplingParams
+    ) -> GenerationRequest:
+        """What the engine is asked, for a session; parked under `request_id`."""
+        return GenerationRequest(
+            request_id=request_id,
+            token_ids=self.token_ids,
+            params=params,
+            owner=session.owner,
+            conversation_id=session.id,
+            parent_turn_id=self.table_of,
+            origin_conversation_id=self.origin_id,
+            num_public_tokens=self.num_public_tokens,
+            num_known_tokens=self.num_known_tokens,
+            parent_fingerprint=self.known_fingerprint,
+            diverged_at=self.diverged_at,
+        )
 
     def span(self, turn_id: TurnId, fingerprint: str) -> TokenSpan:
         """The turn's part of the log as long as there is no reply."""
@@ -55,15 +88,20 @@ class Prompt:
 class PromptComposer:
     """Makes prompts; keeps the logs of the turns used last."""
 
-    def __init__(self, store: Store, engine: Engine) -> None:
+    def __init__(
+        self, store: Store, engine: Engine, public_instructions: frozenset[str] = frozenset()
+    ) -> None:
         self._store = store
         self._engine = engine
+        self._public_instructions = public_instructions
         self._renderer: Renderer | None = None
+        self._public: PublicPrefixes | None = None
         self._recent = RecentLogs(MAX_RECENT_TOKENS)
 
     def use_renderer(self, renderer: Renderer) -> None:
         """Make prompts with this renderer from now on."""
         self._renderer = renderer
+        self._public = PublicPrefixes(renderer, self._public_instructions)
 
     @property
     def renderer(self) -> Renderer:
@@ -83,8 +121,18 @@ class PromptComposer:
 
         Raises InvalidInputError when the model's template refuses the messages.
         """
-        base_id = await self._base_after(parent) if parent is not None else None
         clock_at = await self._store.clock_at(session.id)
+        prompt = await self._compose(session, parent, messages, clock_at)
+        return await self._placed(prompt, session, parent, clock_at)
+
+    async def _compose(
+        self,
+        session: Session,
+        parent: Turn | None,
+        messages: Sequence[InputMessage],
+        clock_at: datetime,
+    ) -> Prompt:
+        base_id = await self._base_after(parent) if parent is not None else None
         if base_id is None:
             lead = _instructions(session)
             ids = await self._whole((*lead, *messages), clock_at)
@@ -96,6 +144,20 @@ class PromptComposer:
                 return appended
         return await self._render_again(session, log, messages, clock_at)
 
+    async def compose_ahead(self, session: Session, turn: Turn) -> Prompt | None:
+        """What every prompt that follows `turn` (ended) with words of the user's begins with.
+
+        None when that is the turn's log and no more, which is there to be continued.
+        """
+        one, other = [
+            await self.compose(session, turn, (InputMessage(role="user", text=text),))
+            for text in ("x", "y")
+        ]
+        if one.diverged_at is None:
+            return None
+        shared = one.token_ids[: common_prefix(one.token_ids, other.token_ids)]
+        return replace(one, token_ids=shared) if len(shared) > one.keep_tokens else None
+
     async def compose_again(
         self, session: Session, sibling: Turn, messages: Sequence[InputMessage], parent: Turn | None
     ) -> Prompt:
@@ -105,7 +167,7 @@ class PromptComposer:
         if span.fingerprint != self._engine.info.fingerprint:
             return await self.compose(session, parent, messages)
         has_table = bool(span.reply_ids)
-        return Prompt(
+        prompt = Prompt(
             token_ids=log.token_ids[: span.num_prompt_tokens],
             base_id=span.base_id,
             keep_tokens=span.keep_tokens,
@@ -113,6 +175,22 @@ class PromptComposer:
             table_of=sibling.id if has_table else span.base_id,
             num_known_tokens=span.num_prompt_tokens if has_table else span.keep_tokens,
             known_fingerprint=span.fingerprint,
+        )
+        clock_at = await self._store.clock_at(session.id)
+        near = sibling if has_table else parent
+        return await self._placed(prompt, session, near, clock_at)
+
+    async def _placed(
+        self, prompt: Prompt, session: Session, near: Turn | None, clock_at: datetime
+    ) -> Prompt:
+        """Say where else its history may lie, and how much of it is everybody's."""
+        assert self._public is not None, "composed without a renderer"
+        is_elsewhere = near is not None and near.session_id != session.id
+        lead = _instructions(session)
+        return replace(
+            prompt,
+            origin_id=near.session_id if near is not None and is_elsewhere else None,
+            num_public_tokens=await asyncio.to_thread(self._public.count, lead, clock_at),
         )
 
     async def log(self, turn_id: TurnId) -> TurnLog:
@@ -137,22 +215,43 @@ class PromptComposer:
         renderer = self.renderer
         has_system = renderer.minds_system and await self._has_system(session, log)
         added = await asyncio.to_thread(
-            renderer.follow, tuple(messages), has_system=has_system, clock_at=clock_at
+            renderer.follow,
+            tuple(messages),
+            has_system=has_system,
+            clock_at=clock_at,
+            only_answers=session.reasoning is not ReasoningPolicy.TEMPLATE,
         )
         if added is None:
             return None
-        token_ids = log.token_ids
-        rest = added.behind(log.span.reply_ids)
-        if rest == added.token_ids and self._ends_itself(log):
+        prompt_ids, reply_ids = await self._remembered(session, log)
+        rest = added.behind(reply_ids)
+        if rest == added.token_ids and self._ends_itself(reply_ids):
             # The model ended with a token that the template does not close a reply with.
-            token_ids = token_ids[:-1]
+            reply_ids = reply_ids[:-1]
+        front = prompt_ids + reply_ids
+        return self._built(log, front + rest, common_prefix(front, log.token_ids))
+
+    async def _remembered(
+        self, session: Session, log: TurnLog
+    ) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """The base's prompt and reply as they stand in front of what comes next."""
+        size = log.span.num_prompt_tokens
+        prompt_ids, reply_ids = log.token_ids[:size], log.token_ids[size:]
+        if session.reasoning is not ReasoningPolicy.DROP:
+            return prompt_ids, reply_ids
+        return await asyncio.to_thread(self.renderer.without_reasoning, prompt_ids, reply_ids)
+
+    def _built(self, log: TurnLog, token_ids: tuple[int, ...], keep: int) -> Prompt:
+        """A prompt of which the base's log has the first `keep` tokens."""
+        is_whole = keep >= len(log.token_ids) - self._ends_itself(log.span.reply_ids)
         return Prompt(
-            token_ids=token_ids + rest,
+            token_ids=token_ids,
             base_id=log.span.turn_id,
-            keep_tokens=len(token_ids),
+            keep_tokens=keep,
             table_of=log.span.turn_id,
-            num_known_tokens=len(token_ids),
+            num_known_tokens=keep,
             known_fingerprint=log.span.fingerprint,
+            diverged_at=None if is_whole else keep,
         )
 
     async def _render_again(
@@ -170,20 +269,10 @@ class PromptComposer:
                 num_known_tokens=min(len(ids), len(log.token_ids)),
                 known_fingerprint=fingerprint,
             )
-        keep = common_prefix(ids, log.token_ids)
-        is_whole = keep >= len(log.token_ids) - self._ends_itself(log)
-        return Prompt(
-            token_ids=ids,
-            base_id=base_id,
-            keep_tokens=keep,
-            table_of=base_id,
-            num_known_tokens=keep,
-            known_fingerprint=fingerprint,
-            diverged_at=None if is_whole else keep,
-        )
+        keep, met = await asyncio.to_thread(self.renderer.meet, log.token_ids, ids)
+        return self._built(log, log.token_ids[:keep] + ids[met:], keep)
 
-    def _ends_itself(self, log: TurnLog) -> bool:
-        reply_ids = log.span.reply_ids
+    def _ends_itself(self, reply_ids: tuple[int, ...]) -> bool:
         return bool(reply_ids) and reply_ids[-1] in self._engine.info.eos_token_ids
 
     async def _whole(
@@ -192,10 +281,12 @@ class PromptComposer:
         return await asyncio.to_thread(self.renderer.whole, messages, clock_at=clock_at)
 
     async def _history(self, session: Session, log: TurnLog) -> tuple[InputMessage, ...]:
+        is_dropped = session.reasoning is ReasoningPolicy.DROP
+        retell = self.renderer.answer if is_dropped else self.renderer.retell
         messages = list(_instructions(session))
         for turn in await self._store.base_turns(log.span.turn_id):
             messages += [InputMessage(role=i.role, text=i.text) for i in turn.input_items]
-            messages.append(InputMessage(role="assistant", text=turn.reply_text))
+            messages.append(InputMessage(role="assistant", text=retell(turn.reply_text)))
         return tuple(messages)
 
     async def _has_system(self, session: Session, log: TurnLog) -> bool:
@@ -203,6 +294,6 @@ class PromptComposer:
 
 
 def _instructions(session: Session) -> tuple[InputMessage, ...]:
-    if not session.instructions:
+    if session.instructions is None:
         return ()
     return (InputMessage(role="system", text=session.instructions),)

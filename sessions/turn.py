@@ -76,7 +76,7 @@ class TurnRunner:
         admit: Callable[[], Awaitable[Admitted | Turn]],
         *,
         on_begin: Callable[["TurnRunner", TurnId], None],
-        on_log: Callable[[TurnLog], None],
+        on_end: Callable[[Admitted, Turn, TurnLog], None],
     ) -> None:
         self._store = collaborators.store
         self._engine = collaborators.engine
@@ -84,7 +84,7 @@ class TurnRunner:
         self._rules = collaborators.rules
         self._admit = admit
         self._on_begin = on_begin
-        self._on_log = on_log
+        self._on_end = on_end
         self._admitted: Admitted | None = None
         self._reply = GrowingReply()
         self._is_cancelled = False
@@ -252,7 +252,8 @@ class TurnRunner:
         self._ended = ended
         self.feed.extend(closing(ended))
         span = replace(admitted.span, ids=ids)
-        self._on_log(TurnLog(span=span, token_ids=admitted.prompt.token_ids + self._reply.ids))
+        log = TurnLog(span=span, token_ids=admitted.prompt.token_ids + self._reply.ids)
+        self._on_end(admitted, ended, log)
 
     async def _commit(self, admitted: Admitted, ended: Turn, ids: tuple[int, ...]) -> bool:
         for wait_s in COMMIT_RETRIES_S:

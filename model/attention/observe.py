@@ -89,7 +89,7 @@ def _run(model: PreTrainedModel) -> tuple[LayerTraits, ...]:
     notes = _Notes(max_context_tokens(model.config))
     positions = torch.arange(_NUM_TOKENS, device=model.device)[None]
     model(
-        input_ids=positions,
+        input_ids=positions % model.config.get_text_config().vocab_size,
         position_ids=positions,
         use_cache=False,
         splice_step=notes,
@@ -116,7 +116,7 @@ def _take_notes(
     key: torch.Tensor,
     value: torch.Tensor,
     attention_mask: torch.Tensor | None,
-    **options: Any,
+    **options: Any,  # noqa: ANN401 (whatever models pass along)
 ) -> tuple[torch.Tensor, None]:
     """transformers' attention signature; the output is zero, for nobody reads the logits."""
     notes, layer = options.get("splice_step"), getattr(module, "layer_idx", None)
@@ -158,7 +158,7 @@ def _ruled_mask(
     kv_length: int,
     mask_function: MaskFunction,
     device: torch.device | str = "cpu",
-    **_: Any,
+    **_: Any,  # noqa: ANN401 (whatever transformers passes along)
 ) -> torch.Tensor:
     """transformers' signature of a mask's maker."""
     mask = torch.zeros(batch_size, 1, q_length, kv_length, device=device).as_subclass(_RuledMask)

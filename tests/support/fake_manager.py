@@ -125,7 +125,7 @@ class FakeManager:
             exc, self.raises = self.raises, None
             raise exc
 
-    async def create(self, owner, *, title=None, instructions=None, metadata=None) -> Session:
+    async def create(self, owner, *, title=None, instructions=None, **options) -> Session:
         self._check()
         session = Session(
             id=SessionId(f"conv_{next(self._ids)}"),
@@ -134,9 +134,9 @@ class FakeManager:
             instructions=instructions,
             model="tiny",
             fingerprint="f",
-            metadata=metadata or {},
             created_at=NOW,
             updated_at=NOW,
+            **options,
         )
         self.sessions[session.id] = session
         return session

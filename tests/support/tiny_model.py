@@ -1,5 +1,6 @@
 """An engine core around a tiny random model, stepped to the end of what it is given."""
 
+import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import count
@@ -7,7 +8,7 @@ from itertools import count
 import torch
 from transformers import PreTrainedConfig
 
-from benchmarks.dense import build_model
+from benchmarks.dense import VOCAB_SIZE, build_model
 from model.attention.base import IMPLEMENTATION, AttentionBackend, register
 from model.attention.batched import BatchedBackend
 from model.attention.reference import ReferenceBackend
@@ -72,9 +73,7 @@ class Harness:
         if shadow:  # for what is about blocks alone, a hundred times faster
             self.runner = ShadowRunner(block_size, shape.vocab_size)
         else:
-            self.runner = ModelRunner(
-                model, shape.windows, cache, backend or ReferenceBackend()
-            )
+            self.runner = ModelRunner(model, shape.windows, cache, backend or ReferenceBackend())
         ticks = count()
         self.core = EngineCore(
             EngineConfig(
@@ -130,6 +129,11 @@ class Harness:
         self.submit(request)
         self.run()
         return self.replies[request.request_id]
+
+
+def random_ids(seed: int, num_tokens: int) -> list[int]:
+    """Reproducible, and of another seed different."""
+    return [random.Random(f"{seed}/{i}").randrange(VOCAB_SIZE) for i in range(num_tokens)]
 
 
 def make_request(

@@ -31,7 +31,7 @@ def test_a_model_that_mixes_in_the_token_before_is_refused_by_name(model):
     shape = ModelShape.of(model)
     model.model.layers[0].mlp.register_forward_hook(mix)
 
-    with pytest.raises(ModelLoadError, match="'llama'.*besides keys and values"):
+    with pytest.raises(ModelLoadError, match=r"'llama'.*besides keys and values"):
         check_answers(model, shape, backends()["reference"])
 
 

@@ -10,7 +10,14 @@ from safetensors.torch import load_file, save_file
 from model.config import SamplingParams
 from model.errors import ModelLoadError
 from model.provision import obtain
-from model.weights import eos_token_ids, fingerprint, load_model, prepare, recommended_sampling
+from model.weights import (
+    eos_token_ids,
+    fingerprint,
+    load_model,
+    load_tokenizer,
+    prepare,
+    recommended_sampling,
+)
 from tests.support.tiny_gguf import write_tiny_gguf
 
 CPU = torch.device("cpu")
@@ -86,7 +93,7 @@ def test_every_end_that_any_file_names_ends_a_reply(folder):
     settings["eos_token_id"] = [0, 7]
     (folder / "generation_config.json").write_text(json.dumps(settings))
 
-    assert eos_token_ids(folder) == (0, 2, 7)
+    assert eos_token_ids(folder, load_tokenizer(folder)) == (0, 2, 7)
 
 
 def test_the_fingerprint_does_not_depend_on_where_the_model_lies(folder, tmp_path):
