@@ -106,7 +106,7 @@ class _Parts:
             store=Store(self._database),
             engine=engine,
             clock=config.clock,
-            config=ManagerConfig(runner_id=config.runner_id),
+            config=ManagerConfig(runner_id=config.runner_id, max_turns=config.max_turns),
         )
 
     async def run_database(self, app: web.Application) -> AsyncIterator[None]:

@@ -7,8 +7,6 @@ imported by the command that needs it.
 
 import asyncio
 import inspect
-import os
-import secrets
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -22,6 +20,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from app.data_dir import DataDirError, open_data_dir
 from app.logs import configure_logging
 from app.settings import Settings, SettingsError, flag, load_settings, variable
 from app.settings_docs import default_of, group_of
@@ -111,12 +110,12 @@ def _serve(settings: Settings) -> None:
     from app import serving
 
     configure_logging(settings.log_level, settings.log_format)
-    _make_data_dir(settings)
-    with _listening(settings) as sock:
-        _serve_on(settings, serving.Serving(sock), serving.url_of(sock))
+    with open_data_dir(settings.data_dir) as runner_id, _listening(settings) as sock:
+        config = _app_config(settings, runner_id)
+        _serve_on(settings, config, serving.Serving(sock), serving.url_of(sock))
 
 
-def _serve_on(settings: Settings, server: "Serving", url: str) -> None:
+def _serve_on(settings: Settings, config: "AppConfig", server: "Serving", url: str) -> None:
     from app.application import build_application, drain
 
     console = Console(stderr=True)
@@ -133,7 +132,7 @@ def _serve_on(settings: Settings, server: "Serving", url: str) -> None:
         server.stop()
 
     application = build_application(
-        _app_config(settings),
+        config,
         settings.engine_config(),
         on_progress=say,
         on_ready=ready,
@@ -146,42 +145,32 @@ def _serve_on(settings: Settings, server: "Serving", url: str) -> None:
     say("stopped")
 
 
-def _app_config(settings: Settings) -> "AppConfig":
-    from app.config import AppConfig
-    from model.config import SamplingParams
+def _app_config(settings: Settings, runner_id: str) -> "AppConfig":
+    from app.config import AppConfig, SamplingDefaults
 
     page = Path(__file__).parent / "page"
     return AppConfig(
         database_url=settings.effective_database_url,
-        runner_id=f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}",
+        runner_id=runner_id,
         clock=lambda: datetime.now(UTC),
         allowed_origins=settings.allowed_origins,
         allowed_hosts=settings.allowed_hosts,
         max_body_bytes=int(settings.max_body_bytes),
         outbox_size=settings.outbox_size,
         max_streams=settings.max_streams,
+        max_turns=settings.max_running + settings.max_waiting,
         send_timeout_s=settings.send_timeout_s,
         heartbeat_s=settings.heartbeat_s,
         sse_keepalive_s=settings.sse_keepalive_s,
         drain_timeout_s=settings.drain_timeout_s,
         page_dir=page if (page / "index.html").exists() else None,
-        default_sampling=SamplingParams(
+        sampling=SamplingDefaults(
             temperature=settings.default_temperature,
             top_p=settings.default_top_p,
             max_output_tokens=settings.default_max_output_tokens,
+            deadline_s=settings.max_turn_s,
         ),
     )
-
-
-def _make_data_dir(settings: Settings) -> None:
-    folder = settings.data_dir
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        probe = folder / f".writable-{os.getpid()}"
-        probe.touch()
-        probe.unlink()
-    except OSError as exc:
-        raise _RefusalError(f"the data folder {folder} can't be written: {exc.strerror}") from exc
 
 
 def _listening(settings: Settings) -> socket.socket:
@@ -232,7 +221,6 @@ def _fetch(settings: Settings) -> None:
     from model.provision import obtain
 
     console = Console()
-    _make_data_dir(settings)
     source = obtain(settings.model, settings.models_dir, lambda m: console.print(escape(m)))
     console.print(f"{escape(source.model_id)} is at {escape(str(source.path))}", soft_wrap=True)
 
@@ -251,8 +239,8 @@ def _upgrade(settings: Settings) -> None:
         finally:
             await store.close()
 
-    _make_data_dir(settings)
-    asyncio.run(upgrade())
+    with open_data_dir(settings.data_dir):
+        asyncio.run(upgrade())
     Console().print("the database is at this version's schema")
 
 
@@ -330,7 +318,7 @@ def _in_a_sentence() -> Iterator[None]:
         yield
     except SettingsError as exc:
         _fail(str(exc), code=2)
-    except (ModelError, SessionsError, _RefusalError) as exc:
+    except (ModelError, SessionsError, DataDirError, _RefusalError) as exc:
         _fail(str(exc), code=1)
 
 

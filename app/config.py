@@ -4,11 +4,34 @@ Nothing below the composition root reads settings, the environment or a clock of
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 
 from sessions.types import SamplingParams
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SamplingDefaults:
+    """What the operator wants where a request names nothing; None leaves it to the model.
+
+    `deadline_s` is a limit too: a request can only ask for less.
+    """
+
+    temperature: float | None = None
+    top_p: float | None = None
+    max_output_tokens: int | None = None
+    deadline_s: float | None = None
+
+    def over(self, model: SamplingParams) -> SamplingParams:
+        """Lay them over what the model's makers recommend."""
+        return replace(
+            model,
+            temperature=model.temperature if self.temperature is None else self.temperature,
+            top_p=model.top_p if self.top_p is None else self.top_p,
+            max_output_tokens=self.max_output_tokens,
+            deadline_s=self.deadline_s,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,7 +41,8 @@ class AppConfig:
     `allowed_origins` are whole origins (`https://chat.example`), beside the server's own;
     `allowed_hosts` are names without a port (`*` allows any), beside loopback names and IP
     addresses. `outbox_size` is in frames a socket, `max_streams` in replies a socket reads at
-    once. `page_dir` is where the built page lies; None serves no page.
+    once, `max_turns` in turns that run or wait. `page_dir` is where the built page lies; None
+    serves no page.
     """
 
     database_url: str
@@ -29,10 +53,11 @@ class AppConfig:
     max_body_bytes: int = 8 * 1024 * 1024
     outbox_size: int = 256
     max_streams: int = 64
+    max_turns: int = 1088
     send_timeout_s: float = 10.0
     heartbeat_s: float = 20.0
     sse_keepalive_s: float = 15.0
     drain_timeout_s: float = 20.0
     page_dir: Path | None = None
     model_aliases: tuple[str, ...] = ("default",)
-    default_sampling: SamplingParams = field(default_factory=SamplingParams)
+    sampling: SamplingDefaults = field(default_factory=SamplingDefaults)

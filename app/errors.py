@@ -110,6 +110,7 @@ _ROWS: dict[type[Exception], _Row] = {
     engine_errors.EngineBusyError: _Row(429, retry_after_s=2),
     engine_errors.EngineUnavailableError: _Row(503, retry_after_s=5),
     engine_errors.EngineDiedError: _Row(503, retry_after_s=5),
+    engine_errors.RepeatedCrashError: _Row(500),
     engine_errors.SequenceFailedError: _Row(503),
     engine_errors.ModelLoadError: _Row(503),
     engine_errors.OutOfBlocksError: _Row(503),

@@ -12,6 +12,7 @@ import orjson
 from aiohttp import web
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
+from app.errors import PeerGoneError
 from sessions.errors import InvalidInputError
 
 M = TypeVar("M")
@@ -55,11 +56,21 @@ async def read_object(request: web.Request) -> dict[str, Any]:
     limit = request.client_max_size
     if limit and (request.content_length or 0) > limit:
         raise web.HTTPRequestEntityTooLarge(limit, request.content_length or 0)
-    data = await request.read()
+    data = await _read(request)
     value = read_json(data) if data.strip() else {}
     if not isinstance(value, dict):
         raise InvalidInputError("the body must be a JSON object")
     return value
+
+
+async def _read(request: web.Request) -> bytes:
+    """Read the whole body; what goes wrong on the way is the sender's doing, never ours."""
+    try:
+        return await request.read()
+    except ConnectionError as exc:
+        raise PeerGoneError from exc
+    except web.RequestPayloadError as exc:  # a wrong Content-Encoding, say
+        raise InvalidInputError("the body can't be decoded") from exc
 
 
 def _invalid(exc: ValidationError, *, skip: int) -> InvalidInputError:

@@ -20,7 +20,7 @@ from pydantic import (
 from app.parsing import validate_tagged
 from app.sampling import SamplingFields
 from sessions.errors import InvalidInputError, UnsupportedInputError
-from sessions.types import InputMessage, SamplingParams, TurnId, TurnRequest
+from sessions.types import InputMessage, ReasoningPolicy, SamplingParams, TurnId, TurnRequest
 from sessions.validation import (
     MAX_CLIENT_TURN_ID_CHARS,
     MAX_METADATA_ENTRIES,
@@ -110,7 +110,7 @@ class MessageBody(Strict):
 class Sampled(Strict, SamplingFields):
     """What every request for a reply may say."""
 
-    max_output_tokens: int | None = Field(None, ge=1, le=2**31 - 1)
+    max_output_tokens: int | None = Field(None, ge=0, le=2**31 - 1)
     client_turn_id: ClientTurnId | None = None
 
     def length_limit(self) -> int | None:
@@ -147,6 +147,7 @@ class SessionBody(Strict):
     title: Title | None = None
     instructions: Text | None = None
     metadata: Metadata = Field(default_factory=dict)
+    reasoning: Annotated[ReasoningPolicy, Field(strict=False)] = ReasoningPolicy.TEMPLATE
 
 
 class TurnBody(TurnFields):

@@ -43,6 +43,7 @@ def session_object(session: Session) -> Json:
         "title": session.title,
         "instructions": session.instructions,
         "model": session.model,
+        "reasoning": str(session.reasoning),
         "metadata": session.metadata,
         "head": session.head_turn_id,
         "forked_from": session.forked_from,

@@ -1,6 +1,7 @@
 """Sessions over REST. Their turns are in `app/turns.py`."""
 
-from typing import Any
+import re
+from typing import Any, Final
 
 import orjson
 from aiohttp import web
@@ -13,6 +14,7 @@ from sessions.errors import InvalidInputError
 from sessions.types import SessionId, TurnId
 
 MAX_PAGE = 100
+_WHOLE_NUMBER: Final = re.compile(r"-?[0-9]+")
 
 
 def routes() -> list[web.RouteDef]:
@@ -41,7 +43,11 @@ async def create(request: web.Request) -> web.Response:
     """Open a session."""
     body = await read_body(request, SessionBody)
     session = await request.app[MANAGER].create(
-        request[OWNER], title=body.title, instructions=body.instructions, metadata=body.metadata
+        request[OWNER],
+        title=body.title,
+        instructions=body.instructions,
+        metadata=body.metadata,
+        reasoning=body.reasoning,
     )
     return json_answer(session_object(session), status=201)
 
@@ -96,10 +102,9 @@ def integer_of(request: web.Request, name: str, default: int, *, minimum: int, m
     text = request.query.get(name)
     if text is None:
         return default
-    try:
-        number = int(text[:20])
-    except ValueError:
-        raise InvalidInputError(f"{name} must be a whole number", param=name) from None
+    if _WHOLE_NUMBER.fullmatch(text) is None:  # `int` takes more: " 3", "1_0", "٣"
+        raise InvalidInputError(f"{name} must be a whole number", param=name)
+    number = int(text[:20])
     if not minimum <= number <= maximum:
         raise InvalidInputError(f"{name} must be from {minimum} to {maximum}", param=name)
     return number

@@ -3,11 +3,14 @@
 One set of fields serves turns, frames and chat completions; only the name of the length differs.
 """
 
+import math
 from dataclasses import replace
 from typing import Annotated, Any
 
+from aiohttp import web
 from pydantic import BaseModel, BeforeValidator, Field, StringConstraints
 
+from app.keys import CONFIG, ENGINE
 from sessions.types import SamplingParams
 
 MAX_STOPS = 4
@@ -22,8 +25,16 @@ def _as_list(value: object) -> object:
 
 
 StopString = Annotated[str, StringConstraints(min_length=1, max_length=512)]
-TokenKey = Annotated[str, StringConstraints(pattern=r"^\d{1,9}$")]
+TokenKey = Annotated[str, StringConstraints(pattern=r"^[0-9]{1,9}$")]
 Bias = Annotated[float, Field(ge=-100, le=100)]
+
+
+def default_params(app: web.Application) -> SamplingParams:
+    """Return what applies where a request names nothing.
+
+    Raises EngineUnavailableError while no model is loaded.
+    """
+    return app[CONFIG].sampling.over(app[ENGINE].info.sampling)
 
 
 class SamplingFields(BaseModel):
@@ -45,6 +56,7 @@ class SamplingFields(BaseModel):
     )
     logit_bias: dict[TokenKey, Bias] | None = Field(None, max_length=MAX_BIASED_TOKENS)
     ignore_eos: bool | None = None
+    deadline_s: float | None = Field(None, gt=0, le=86400)
 
     def length_limit(self) -> int | None:
         """Return the reply's limit in tokens, under whatever name the surface gives it."""
@@ -67,6 +79,8 @@ class SamplingFields(BaseModel):
         if "logit_bias" in given:
             bias = {int(token): amount for token, amount in given["logit_bias"].items()}
             given["logit_bias"] = tuple(sorted(bias.items()))
+        if defaults.deadline_s is not None:  # the operator's is a limit
+            given["deadline_s"] = min(given.get("deadline_s", math.inf), defaults.deadline_s)
         if (limit := self.length_limit()) is not None:
             given["max_output_tokens"] = limit
         return replace(defaults, **given)

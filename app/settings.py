@@ -58,6 +58,7 @@ def _in_group(group: str) -> Any:  # noqa: ANN401 (pydantic's Field is typed so)
 
 Names = Annotated[tuple[str, ...], BeforeValidator(_split)]
 OptionalCount = Annotated[int | None, BeforeValidator(_optional)]
+OptionalNumber = Annotated[float | None, BeforeValidator(_optional)]
 OptionalBytes = Annotated[ByteSize | None, BeforeValidator(_optional)]
 Seconds = Annotated[float, Field(gt=0)]
 
@@ -114,15 +115,31 @@ class Settings(BaseModel):
     check_books: bool = _cache(
         False, "check the cache's books after every step (for tests: it costs time)"
     )
-
-    default_temperature: float = _reply(
-        0.7, "temperature where a request names none; 0 is greedy", ge=0, le=2
+    poison_blocks: bool = _cache(
+        False, "fill blocks that nobody may read any more with NaN (for tests)"
     )
-    default_top_p: float = _reply(1.0, "top-p where a request names none", gt=0, le=1)
+
+    default_temperature: OptionalNumber = _reply(
+        None,
+        "temperature where a request names none, 0 is greedy; by default what the model's makers "
+        "recommend, or else 0.7",
+        ge=0,
+        le=2,
+    )
+    default_top_p: OptionalNumber = _reply(
+        None,
+        "top-p where a request names none; by default what the model's makers recommend, or else 1",
+        gt=0,
+        le=1,
+    )
     default_max_output_tokens: OptionalCount = _reply(
         None,
         "longest reply in tokens where a request names none; by default the context's end",
         ge=1,
+    )
+
+    max_turn_s: OptionalNumber = _reply(
+        None, "seconds a reply may take, waiting included; by default no limit", gt=0
     )
 
     allowed_origins: Names = _limits(
@@ -192,6 +209,7 @@ class Settings(BaseModel):
             max_context_tokens=self.max_context_tokens,
             num_threads=self.num_threads,
             check_books=self.check_books,
+            poison_blocks=self.poison_blocks,
         )
 
 

@@ -7,13 +7,14 @@ from collections.abc import AsyncGenerator
 
 from aiohttp import web
 
-from app.keys import CONFIG, MANAGER, OWNER
+from app.keys import MANAGER, OWNER
 from app.parsing import read_body
 from app.peer import beside, closing, until_gone
 from app.protocol import EmptyBody, RegenerateBody, TurnBody
 from app.regenerating import params_for_regenerate
 from app.representation import event_object, list_object, turn_object
 from app.rest import integer_of, json_answer, session_of, truth_of
+from app.sampling import default_params
 from app.sse import named_event, serve_sse
 from sessions.errors import TurnNotFoundError
 from sessions.types import Turn, TurnEnded, TurnId
@@ -43,7 +44,7 @@ async def submit(request: web.Request) -> web.StreamResponse:
     """Begin a turn and answer with its events, or with the turn once it has ended."""
     body = await read_body(request, TurnBody)
     turn = await request.app[MANAGER].submit(
-        request[OWNER], session_of(request), body.to_request(request.app[CONFIG].default_sampling)
+        request[OWNER], session_of(request), body.to_request(default_params(request.app))
     )
     return await _answer(request, turn, is_streamed=body.stream)
 

@@ -29,6 +29,7 @@ from app.protocol import (
 )
 from app.regenerating import params_for_regenerate
 from app.representation import event_object
+from app.sampling import default_params
 from sessions.errors import DrainingError, InvalidInputError
 from sessions.types import SessionId, Turn, TurnId
 
@@ -70,7 +71,7 @@ class Connection:
         self._ws = ws
         self._manager = request.app[MANAGER]
         self._metrics = request.app[METRICS]
-        self._defaults = config.default_sampling
+        self._app = request.app
         self._max_streams = config.max_streams
         self._owner = request[OWNER]
         self._request_id = request[REQUEST_ID]
@@ -147,7 +148,7 @@ class Connection:
         """Find or make the turn that a frame is about, and the cursor to read it from."""
         match frame:
             case CreateFrame():
-                request = frame.to_request(self._defaults)
+                request = frame.to_request(default_params(self._app))
                 session_id = SessionId(frame.conversation)
                 return await self._manager.submit(self._owner, session_id, request), -1
             case RegenerateFrame():

@@ -5,6 +5,7 @@ import sys
 
 PROGRAMS = {
     "gpu": "check turns, forks, rewinds and eviction on a CUDA card, and time a new turn",
+    "micro": "time what bookkeeping costs behind histories of up to 32,000 tokens",
     "reuse": "time a new turn behind a long history with the embedded model",
 }
 

@@ -27,9 +27,9 @@ _SMALL = {
 }
 
 
-def tiny_llama() -> PreTrainedConfig:
+def tiny_llama(vocab_size: int = VOCAB_SIZE) -> PreTrainedConfig:
     """Grouped heads, no biases."""
-    return LlamaConfig(**_SMALL, head_dim=8)
+    return LlamaConfig(**{**_SMALL, "vocab_size": vocab_size}, head_dim=8)
 
 
 def tiny_qwen3() -> PreTrainedConfig:
@@ -61,8 +61,12 @@ class DenseOracle:
 
     MARGIN = 1e-4
 
-    def __init__(self, config: PreTrainedConfig, device: torch.device | None = None) -> None:
-        self._model = build_model(config, "eager", device)
+    def __init__(
+        self, model: PreTrainedModel | PreTrainedConfig, device: torch.device | None = None
+    ) -> None:
+        """A configuration stands for the random model that `build_model` makes of it."""
+        is_model = isinstance(model, PreTrainedModel)
+        self._model = model if is_model else build_model(model, "eager", device)
         self.near_ties = 0
 
     @torch.inference_mode()

@@ -21,8 +21,15 @@ from model.messages import EngineInfo
 from model.prefix_index import BlockHasher
 from model.provision import obtain
 from model.runner import ModelRunner, ModelShape
-from model.support import max_context_tokens
-from model.weights import eos_token_ids, fingerprint, load_model, load_tokenizer, prepare
+from model.self_check import check_answers
+from model.weights import (
+    eos_token_ids,
+    fingerprint,
+    load_model,
+    load_tokenizer,
+    prepare,
+    recommended_sampling,
+)
 
 OnProgress = Callable[[str], None]
 
@@ -91,6 +98,7 @@ def assemble(config: EngineConfig, on_progress: OnProgress) -> tuple[EngineCore,
         max_context_tokens=core.limits.max_context_tokens,
         vocab_size=core.limits.vocab_size,
         eos_token_ids=tuple(sorted(core.limits.eos_token_ids)),
+        sampling=recommended_sampling(prepared.folder),
     )
     return core, info
 
@@ -136,19 +144,22 @@ def build_core(
     identity: str,
     eos: Iterable[int],
 ) -> EngineCore:
-    """Size the cache and join the parts."""
+    """See that the model can be served, size the cache and join the parts."""
     shape = ModelShape.of(model)
+    check_answers(model, shape, backend)
     kv_shape = shape.kv_shape(config.block_size, model.dtype)
     num_blocks = choose_num_blocks(config, model.device, kv_shape.block_bytes)
-    limit = min(max_context_tokens(model.config), (num_blocks - 1) * config.block_size)
+    limit = min(shape.max_positions, (num_blocks - 1) * config.block_size)
     hasher = BlockHasher(identity, _name(model.dtype), config.block_size)
     try:
-        kv_cache = KVCache(kv_shape, num_blocks, model.device)
+        cache = KVCache(kv_shape, num_blocks, model.device)
     except RuntimeError as exc:
         raise ModelLoadError(
             f"no memory for a cache of {num_blocks} blocks of {kv_shape.block_bytes} bytes: "
             "lower --cache-bytes or --num-blocks"
         ) from exc
+    if config.poison_blocks:
+        cache.poison()
     return EngineCore(
         config,
         CoreLimits(
@@ -157,8 +168,8 @@ def build_core(
             eos_token_ids=frozenset(eos),
             block_bytes=kv_shape.block_bytes,
         ),
-        CacheManager(num_blocks, hasher),
-        ModelRunner(model, kv_cache, backend),
+        CacheManager(num_blocks, hasher, poison_blocks=config.poison_blocks),
+        ModelRunner(model, shape.windows, cache, backend),
         tokenizer,
         clock=time.monotonic,
     )

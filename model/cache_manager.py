@@ -1,8 +1,9 @@
 """Every block's whereabouts: claim, grow, commit, park, release.
 
 The only file that sees pool, index and tables together. It decides where a block's tokens come
-from, never who runs (`scheduler`) nor what bytes are (`kv_cache`): where a block must be copied
-it queues a `BlockCopy`, which the runner carries out, in order, before the next forward pass.
+from, never who runs (`scheduler`) nor what bytes are (`kv_cache`): what must happen to a block's
+bytes is queued as a `BlockEdit`, which the runner carries out, in order, before the next forward
+pass.
 
 Invariants (`check`):
     ref_count = number of tables, running or parked, that contain the block
@@ -11,52 +12,53 @@ Invariants (`check`):
     a parked table's blocks cover exactly its computed tokens
 """
 
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Iterable
 from collections.abc import Sequence as Items
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from model.block_pool import BlockPool
 from model.block_table import BlockTable, num_blocks_for
-from model.claim import ClaimSource, best_source, explain_miss
+from model.claim import ClaimSource, best_table
+from model.claim_records import ClaimRecords
 from model.errors import OutOfBlocksError
-from model.messages import BlockView, ClaimReport, TableView, TierName
-from model.prefix_index import BlockHasher, PrefixIndex
+from model.messages import ClaimReport, TableView
+from model.parked_tables import ParkedTable, ParkedTables
+from model.pending_prefixes import PendingPrefixes
+from model.prefix_index import BlockHash, BlockHasher, PrefixIndex
 from model.sequence import Sequence
+from model.table_view import TableViewer
 
 
 @dataclass(frozen=True, slots=True)
-class BlockCopy:
-    """Copy the whole block `source` over `target`."""
+class BlockEdit:
+    """Copy the whole block `source` over `target`; without a source, fill it with NaN."""
 
-    source: int
+    source: int | None
     target: int
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class ParkedTable:
-    """A table kept between turns; `token_ids` are those it was computed from, and one more."""
-
-    turn_id: str
-    conversation_id: str
-    token_ids: list[int]
-    table: BlockTable
-    num_computed_tokens: int
-    parked_s: float
+class PrefixPendingError(Exception):
+    """Another sequence computes the beginning of this one's prompt right now: wait for it."""
 
 
 class CacheManager:
     """Tables and blocks of one device. Owned by the engine core; no thread safety, no tensors."""
 
-    def __init__(self, num_blocks: int, hasher: BlockHasher) -> None:
+    def __init__(
+        self, num_blocks: int, hasher: BlockHasher, *, poison_blocks: bool = False
+    ) -> None:
         self.block_size = hasher.block_size
         self.pool = BlockPool(num_blocks)
         self.index = PrefixIndex()
         self.num_evicted_blocks = 0
         self._hasher = hasher
-        self._parked: OrderedDict[str, ParkedTable] = OrderedDict()  # least recently parked first
+        self._poison_blocks = poison_blocks
+        self._parked = ParkedTables()
+        self._pending = PendingPrefixes()
+        self._records = ClaimRecords()
         self._running: dict[str, Sequence] = {}
-        self._copies: list[BlockCopy] = []
+        self._edits: list[BlockEdit] = []
 
     # Claim
 
@@ -64,55 +66,82 @@ class CacheManager:
         """Give a waiting sequence the longest run of computed tokens that exists for its own.
 
         At least one token is left to compute. The whole prompt's blocks can be had afterwards, or
-        OutOfBlocksError is raised and nothing has changed.
+        OutOfBlocksError is raised; PrefixPendingError when more can be reused in a moment. Then
+        nothing has changed.
         """
         assert not sequence.table.block_ids, f"{sequence.id} holds blocks already"
         source = self._find_source(sequence)
+        self._require_settled(sequence, source)
         self._require_prompt(sequence, source)
         if source.turn_id is not None and source.is_whole:
             # Nothing of it lies behind what is claimed, so its blocks are exactly those wanted.
-            sequence.table.block_ids = self._parked.pop(source.turn_id).table.block_ids
+            sequence.table.block_ids = self._parked.take(source.turn_id).table.block_ids
             sequence.num_computed_tokens = source.num_tokens
         else:
             self._share(sequence, source)
-        sequence.num_named_blocks = 0
+        # What is claimed has its names, or is a twin of a block that has.
+        sequence.num_named_blocks = sequence.num_computed_tokens // self.block_size
         self._running[sequence.id] = sequence
+        self._pending.announce(sequence.id, self._missing_hashes(sequence))
         return self._report(sequence)
 
     def _find_source(self, sequence: Sequence) -> ClaimSource:
-        root = self._hasher.root(sequence.request.owner)
-        self._hasher.extend(sequence.block_hashes, root, sequence.token_ids)
+        """The longest run of tokens that is there. What a table knows of its tokens' hashes is not
+        computed again, so that the cost is that of the new blocks."""
+        table = best_table(sequence.token_ids, self._tables_for(sequence))
+        num_known = table.num_tokens // self.block_size if table else 0
+        if table is not None and len(sequence.block_hashes) < num_known:
+            sequence.block_hashes = list(table.block_hashes[:num_known])
+        self._hash_blocks(sequence, sequence.num_tokens)
+        # The chain can only be longer if it has the block behind the table's last full one.
+        beyond = sequence.block_hashes[num_known : num_known + 1]
+        if table is not None and not self.index.has(beyond):
+            return table
         chain = self.index.longest_chain(sequence.block_hashes)
-        tables = self._tables_for(sequence)
-        return best_source(sequence.token_ids, tables, chain, self.block_size)
+        num_chained = min(len(chain) * self.block_size, sequence.num_tokens - 1)
+        if table is not None and table.num_tokens >= num_chained:
+            return table
+        return ClaimSource(sequence.token_ids, num_chained, chain, sequence.block_hashes)
 
     def _tables_for(self, sequence: Sequence) -> Iterable[ClaimSource]:
         """What the parent, the siblings and the origin have, the parent's parked table first."""
         request = sequence.request
         if request.conversation_id is None:
             return
-        parent = self._parked.get(request.parent_turn_id or "")
-        family = {request.conversation_id}
-        if parent is not None:
+        parent = self._parked.get(request.parent_turn_id)
+        family = {request.conversation_id, request.origin_conversation_id}
+        if parent is not None and parent.owner == request.owner:
             family.add(parent.conversation_id)
             yield self._parked_source(parent, request.conversation_id)
-        if request.origin_conversation_id is not None:
-            family.add(request.origin_conversation_id)
-        for parked in self._parked.values():
-            if parked is not parent and parked.conversation_id in family:
+        for parked in self._parked.of(*family):
+            if parked.owner == request.owner and parked is not parent:
                 yield self._parked_source(parked, request.conversation_id)
         for other in self._running.values():
-            if other.request.conversation_id in family:
-                yield ClaimSource(other.token_ids, other.num_computed_tokens, other.table.block_ids)
+            if other.request.conversation_id in family and other.request.owner == request.owner:
+                yield ClaimSource(
+                    other.token_ids,
+                    other.num_computed_tokens,
+                    other.table.block_ids,
+                    other.block_hashes,
+                )
 
     def _parked_source(self, parked: ParkedTable, conversation_id: str) -> ClaimSource:
         return ClaimSource(
             parked.token_ids,
             parked.num_computed_tokens,
             parked.table.block_ids,
+            parked.block_hashes,
             turn_id=parked.turn_id,
             is_own=parked.conversation_id == conversation_id,
         )
+
+    def _require_settled(self, sequence: Sequence, source: ClaimSource) -> None:
+        """Check that waiting for blocks which others compute would not give more than `source`."""
+        num_full = source.num_tokens // self.block_size
+        num_pending = self._pending.count(sequence.block_hashes[num_full:])
+        num_coming = (num_full + num_pending) * self.block_size
+        if min(num_coming, sequence.num_tokens - 1) > source.num_tokens:
+            raise PrefixPendingError
 
     def _require_prompt(self, sequence: Sequence, source: ClaimSource) -> None:
         """Check that the prompt's missing blocks can be had, not counting what the source lends."""
@@ -134,9 +163,15 @@ class CacheManager:
             sequence.table.block_ids += self._copy_of(partial)
             sequence.num_computed_tokens = source.num_tokens
 
+    def _missing_hashes(self, sequence: Sequence) -> list[BlockHash]:
+        return sequence.block_hashes[sequence.num_computed_tokens // self.block_size :]
+
     def _report(self, sequence: Sequence) -> ClaimReport:
-        reused = sequence.num_computed_tokens
-        reason, diverged_at = explain_miss(sequence.request, reused, self._hasher.fingerprint)
+        # A sequence that goes on behind tokens of its reply may find some of those too.
+        request = sequence.request
+        reused = min(sequence.num_computed_tokens, sequence.num_prompt_tokens)
+        reason, diverged_at = self._records.explain(request, reused, self._hasher.fingerprint)
+        self._records.remember(request)
         return ClaimReport(
             num_prompt_tokens=sequence.num_prompt_tokens,
             from_device=reused,
@@ -165,63 +200,86 @@ class CacheManager:
     def commit(self, sequence: Sequence) -> None:
         """Name the full blocks whose tokens are computed and can't be taken back."""
         num_final = min(sequence.num_computed_tokens, sequence.num_committed_tokens)
-        if num_final // self.block_size <= sequence.num_named_blocks:
+        if num_final // self.block_size == sequence.num_named_blocks:
             return
-        root = self._hasher.root(sequence.request.owner)
-        self._hasher.extend(sequence.block_hashes, root, sequence.token_ids[:num_final])
+        self._hash_blocks(sequence, num_final)
         for i in range(sequence.num_named_blocks, num_final // self.block_size):
             self.index.register(sequence.block_hashes[i], sequence.table.block_ids[i])
+            self._pending.settle(sequence.id, sequence.block_hashes[i])
             sequence.num_named_blocks = i + 1
+
+    def _hash_blocks(self, sequence: Sequence, num_tokens: int) -> None:
+        request = sequence.request
+        self._hasher.extend(
+            sequence.block_hashes,
+            sequence.token_ids[:num_tokens],
+            request.owner,
+            request.num_public_tokens,
+        )
 
     # Park and release
 
     def park(self, sequence: Sequence, now_s: float) -> None:
         """End a sequence: keep its table under its turn, or give everything back if it has no
         conversation. Blocks behind the last computed token go back at once."""
-        del self._running[sequence.id]
+        self._stop(sequence)
         conversation_id = sequence.request.conversation_id
         if conversation_id is None or sequence.num_computed_tokens == 0:
-            self._release_table(sequence.table)
+            self._release_blocks(sequence.table.truncate(0))
             return
         self._release_blocks(sequence.table.truncate(sequence.num_computed_tokens))
-        if sequence.id in self._parked:  # the turn was generated before
-            self._drop_parked(sequence.id, forget=False)
-        self._parked[sequence.id] = ParkedTable(
-            turn_id=sequence.id,
-            conversation_id=conversation_id,
-            token_ids=sequence.token_ids,
-            table=BlockTable(self.block_size, sequence.table.block_ids),
-            num_computed_tokens=sequence.num_computed_tokens,
-            parked_s=now_s,
+        if self._parked.get(sequence.id) is not None:  # the turn was generated before
+            self._release_blocks(self._parked.take(sequence.id).table.truncate(0))
+        self._parked.add(
+            ParkedTable(
+                turn_id=sequence.id,
+                conversation_id=conversation_id,
+                owner=sequence.request.owner,
+                token_ids=sequence.token_ids,
+                block_hashes=sequence.block_hashes,
+                table=BlockTable(self.block_size, sequence.table.block_ids),
+                num_computed_tokens=sequence.num_computed_tokens,
+                parked_s=now_s,
+            )
         )
         sequence.table.block_ids = []
 
     def release(self, sequence: Sequence) -> None:
         """Take a running sequence's blocks away; named ones can still be found until reused."""
-        del self._running[sequence.id]
-        self._release_table(sequence.table)
+        self._stop(sequence)
+        self._release_blocks(sequence.table.truncate(0))
         sequence.num_computed_tokens = 0
 
-    def release_conversation(self, conversation_id: str, *, forget: bool) -> int:
-        """Give up a conversation's parked tables; with `forget`, the names of the blocks that
-        become free too, so that nothing is left to reuse. The number of blocks freed."""
-        turns = [p.turn_id for p in self._parked.values() if p.conversation_id == conversation_id]
-        return sum(self._drop_parked(turn_id, forget=forget) for turn_id in turns)
+    def _stop(self, sequence: Sequence) -> None:
+        del self._running[sequence.id]
+        self._pending.withdraw(sequence.id)
+
+    def release_conversation(self, conversation_id: str) -> int:
+        """Give up a conversation's parked tables, and the names of the blocks that become free, so
+        that nothing is left to reuse. The number of blocks freed."""
+        self._records.forget(conversation_id)
+        return self.evict(conversation_id)
+
+    def evict(self, conversation_id: str) -> int:
+        """As `release_conversation`, but the conversation is remembered."""
+        return sum(self._drop_parked(p.turn_id) for p in self._parked.of(conversation_id))
 
     def evict_all(self) -> int:
         """Forget everything that no running sequence holds; how many blocks that were."""
-        num_parked = sum(self._drop_parked(turn_id, forget=True) for turn_id in list(self._parked))
-        return num_parked + sum(self.index.forget(b) for b in self.pool.free_block_ids())
+        num_parked = sum(self._drop_parked(p.turn_id) for p in list(self._parked))
+        return num_parked + sum(self._forget(b) for b in self.pool.free_block_ids())
 
-    def take_copies(self) -> list[BlockCopy]:
-        """The copies to carry out before the next forward pass, in this order."""
-        copies, self._copies = self._copies, []
-        return copies
+    def take_edits(self) -> list[BlockEdit]:
+        """What to do to blocks before the next forward pass, in this order."""
+        edits, self._edits = self._edits, []
+        return edits
 
     # Blocks
 
     def _require(self, num_blocks: int, lent: Items[int] = ()) -> None:
         """Raise OutOfBlocksError unless so many can be had, without touching `lent`."""
+        if num_blocks + len(lent) <= self.pool.num_free:
+            return  # however many of the lent ones are free
         available = self.pool.num_free - sum(self.pool.ref_count(b) == 0 for b in lent)
         if num_blocks > available:
             available += self._num_spare(num_blocks - available, lent)
@@ -232,7 +290,7 @@ class CacheManager:
         """The blocks that only parked tables hold, counted no further than `enough`: a cache that
         serves is full of them, and this is asked whenever a sequence begins a block."""
         left_out, num_seen, num_spare = set(lent), Counter[int](), 0
-        for parked in self._parked.values():
+        for parked in self._parked:
             for block_id in reversed(parked.table.block_ids):
                 if num_spare >= enough:
                     return num_spare
@@ -248,49 +306,48 @@ class CacheManager:
         """Exchange one hold on a block for a fresh block with the same contents."""
         self._reclaim(1)
         (target,) = self._allocate(1)
-        self._copies.append(BlockCopy(block_id, target))
+        self._edits.append(BlockEdit(block_id, target))
         self._release_blocks((block_id,))
         return [target]
 
     def _allocate(self, num_blocks: int) -> list[int]:
         block_ids = self.pool.allocate(num_blocks)
-        self.num_evicted_blocks += sum(self.index.forget(block_id) for block_id in block_ids)
+        self.num_evicted_blocks += sum(self._forget(block_id) for block_id in block_ids)
         return block_ids
 
     def _reclaim(self, num_blocks: int) -> None:
-        """Have at least `num_blocks` free, taking from parked tables: the one parked longest first,
-        and its tail before its head, since a head is of use to more others."""
+        """Have at least `num_blocks` free, taking from the table parked longest, tail first."""
         self._require(num_blocks)
         while self.pool.num_free < num_blocks:
-            parked = next(iter(self._parked.values()))
-            self._shrink(parked, num_blocks)
+            self._release_blocks((self._parked.shrink(self._parked.oldest().turn_id),))
 
-    def _shrink(self, parked: ParkedTable, num_wanted: int) -> None:
-        table = parked.table
-        while table.block_ids and self.pool.num_free < num_wanted:
-            self._release_blocks((table.block_ids.pop(),))
-        if not table.block_ids:
-            del self._parked[parked.turn_id]
-            return
-        num_left = min(parked.num_computed_tokens, table.num_slots)
-        self._parked[parked.turn_id] = replace(parked, num_computed_tokens=num_left)
-
-    def _drop_parked(self, turn_id: str, *, forget: bool) -> int:
-        block_ids = self._parked.pop(turn_id).table.block_ids
+    def _drop_parked(self, turn_id: str) -> int:
+        block_ids = self._parked.take(turn_id).table.block_ids
         num_free_before = self.pool.num_free
-        if forget:
-            for block_id in block_ids:
-                if self.pool.ref_count(block_id) == 1:
-                    self.index.forget(block_id)
+        for block_id in block_ids:
+            if self.pool.ref_count(block_id) == 1:
+                self._forget(block_id)
         self._release_blocks(reversed(block_ids))
         return self.pool.num_free - num_free_before
 
-    def _release_table(self, table: BlockTable) -> None:
-        self._release_blocks(table.truncate(0))
-
     def _release_blocks(self, block_ids: Iterable[int]) -> None:
         for block_id in block_ids:
-            self.pool.release(block_id, reuse_first=self.index.hash_of(block_id) is None)
+            is_lost = self.index.hash_of(block_id) is None
+            self.pool.release(block_id, reuse_first=is_lost)
+            if is_lost and self.pool.ref_count(block_id) == 0:
+                self._poison(block_id)
+
+    def _forget(self, block_id: int) -> bool:
+        """Take a block's name away; whether it had one."""
+        was_named = self.index.forget(block_id)
+        if was_named and self.pool.ref_count(block_id) <= 1:
+            self._poison(block_id)
+        return was_named
+
+    def _poison(self, block_id: int) -> None:
+        """Nobody may read the block's contents from here on; in the debug mode nobody can."""
+        if self._poison_blocks:
+            self._edits.append(BlockEdit(None, block_id))
 
     # Views
 
@@ -302,71 +359,38 @@ class CacheManager:
     def count_blocks(self) -> tuple[int, int, int, int]:
         """Blocks held by running tables, by parked ones only, free and named, free and empty."""
         running = {b for s in self._running.values() for b in s.table.block_ids}
-        parked = {b for p in self._parked.values() for b in p.table.block_ids} - running
+        parked = set(self._parked.holders()) - running
         named = sum(1 for b in self.pool.free_block_ids() if self.index.hash_of(b) is not None)
         return len(running), len(parked), named, self.pool.num_free - named
 
     def view(self, conversation_id: str, now_s: float, block_bytes: int) -> tuple[TableView, ...]:
         """The conversation's tables, parked and running."""
-        views = [
-            self._view(
+        viewer = TableViewer(self.pool, self.index, self.block_size, block_bytes)
+        parked = [
+            viewer.view(
                 p.turn_id,
-                p.table,
-                p.num_computed_tokens,
+                p.table.block_ids,
                 len(p.token_ids),
-                block_bytes,
-                now_s - p.parked_s,
+                p.num_computed_tokens,
+                idle_s=now_s - p.parked_s,
             )
-            for p in self._parked.values()
-            if p.conversation_id == conversation_id
+            for p in self._parked.of(conversation_id)
         ]
-        views += [
-            self._view(s.id, s.table, s.num_computed_tokens, s.num_tokens, block_bytes, None)
+        running = [
+            viewer.view(s.id, s.table.block_ids, s.num_tokens, s.num_computed_tokens, idle_s=None)
             for s in self._running.values()
             if s.request.conversation_id == conversation_id
         ]
-        return tuple(views)
-
-    def _view(
-        self,
-        turn_id: str,
-        table: BlockTable,
-        num_computed: int,
-        num_tokens: int,
-        block_bytes: int,
-        idle_s: float | None,
-    ) -> TableView:
-        size = self.block_size
-        blocks = [
-            BlockView(
-                block_id=block_id,
-                num_tokens=max(0, min(size, num_computed - i * size)),
-                tier=TierName.DEVICE,
-                num_holders=self.pool.ref_count(block_id),
-                block_hash=block_hash.hex()
-                if (block_hash := self.index.hash_of(block_id))
-                else None,
-            )
-            for i, block_id in enumerate(table.block_ids)
-        ]
-        return TableView(
-            turn_id=turn_id,
-            is_running=idle_s is None,
-            num_tokens=num_tokens,
-            num_computed_tokens=num_computed,
-            idle_s=idle_s or 0.0,
-            num_bytes=len(blocks) * block_bytes,
-            blocks=tuple(blocks),
-        )
+        return (*parked, *running)
 
     def check(self) -> None:
         """The books: raises AssertionError with the block that is off."""
-        holders = Counter(b for p in self._parked.values() for b in p.table.block_ids)
+        holders = self._parked.holders()
         for sequence in self._running.values():
             holders.update(sequence.table.block_ids)
         self.pool.check(holders)
         self.index.check()
-        for parked in self._parked.values():
+        for parked in self._parked:
             covered = num_blocks_for(parked.num_computed_tokens, self.block_size)
             assert len(parked.table) == covered > 0, f"{parked.turn_id}: {len(parked.table)} blocks"
             assert parked.num_computed_tokens < len(parked.token_ids), parked.turn_id

@@ -1,14 +1,16 @@
-"""From where a new sequence takes its computed tokens, and why not more. Pure functions."""
+"""From where a new sequence takes its computed tokens. Pure functions."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from model.messages import GenerationRequest, MissReason
+from model.prefix_index import BlockHash
 
 
 @dataclass(frozen=True, slots=True)
 class ClaimSource:
     """A run of computed tokens: the first `num_tokens` of `token_ids`, lying in `block_ids`.
+
+    `block_hashes` are those of its full blocks, as far as they are known.
 
     `turn_id` names the parked table it is, if it is one; `is_own` says that the table belongs to
     the claiming conversation; `is_whole` that nothing of the table would be lost by taking it up.
@@ -17,6 +19,7 @@ class ClaimSource:
     token_ids: Sequence[int]
     num_tokens: int
     block_ids: Sequence[int]
+    block_hashes: Sequence[BlockHash] = ()
     turn_id: str | None = None
     is_own: bool = False
     is_whole: bool = False
@@ -38,39 +41,18 @@ def common_prefix_length(left: Sequence[int], right: Sequence[int]) -> int:
     return low
 
 
-def best_source(
-    token_ids: Sequence[int],
-    tables: Iterable[ClaimSource],
-    chain: Sequence[int],
-    block_size: int,
-) -> ClaimSource:
-    """The longest run that prefixes `token_ids`, one token less at the most: the last is always
-    computed. Tables are compared token by token and win a tie against the block chain; among
-    tables the first wins."""
-    limit = len(token_ids) - 1
-    best = ClaimSource(token_ids, min(len(chain) * block_size, limit), chain)
-    found = False
-    for table in tables:
-        common = common_prefix_length(token_ids[:limit], table.token_ids[: table.num_tokens])
-        if common > best.num_tokens or (common == best.num_tokens > 0 and not found):
-            is_whole = table.is_own and common == table.num_tokens
-            best, found = replace(table, num_tokens=common, is_whole=is_whole), True
-    return best
+def best_table(token_ids: Sequence[int], tables: Iterable[ClaimSource]) -> ClaimSource | None:
+    """The table that shares the longest run of computed tokens with `token_ids`, cut to that run;
+    the first of equals, None if none shares any.
 
-
-def explain_miss(
-    request: GenerationRequest, num_reused: int, fingerprint: str
-) -> tuple[MissReason | None, int | None]:
-    """Why fewer than the known tokens were reused, and where the prompt left its history if it did.
-
-    The last known token never had keys and values, so one less than known is everything.
+    One token less than all at the most: the last is always computed.
     """
-    if request.num_known_tokens == 0:
-        return MissReason.NEW, None
-    if request.parent_fingerprint not in (None, fingerprint):
-        return MissReason.FINGERPRINT_CHANGED, None
-    diverged_at = request.diverged_at
-    reachable = request.num_known_tokens if diverged_at is None else diverged_at
-    if num_reused < min(reachable, len(request.token_ids)) - 1:
-        return MissReason.EVICTED, diverged_at
-    return (None, None) if diverged_at is None else (MissReason.DIVERGED, diverged_at)
+    limit = len(token_ids) - 1
+    best: ClaimSource | None = None
+    for table in tables:
+        num_comparable = min(limit, table.num_tokens)
+        common = common_prefix_length(token_ids[:num_comparable], table.token_ids[:num_comparable])
+        if common > (best.num_tokens if best else 0):
+            is_whole = table.is_own and common == table.num_tokens
+            best = replace(table, num_tokens=common, is_whole=is_whole)
+    return best

@@ -40,6 +40,8 @@ class EngineConfig:
     `model` is a local folder, a `.gguf` file, a Hugging Face id, or `"default"` for the embedded
     model. `num_blocks` wins over `cache_bytes`; with neither, a share of free memory is taken.
     `max_context_tokens` can only lower what the model allows. `num_threads` 0 keeps torch's own.
+    `check_books` and `poison_blocks` are for tests: the first checks the block books after every
+    step, the second fills every block that nobody may read any more with NaN.
     """
 
     model: str = "default"
@@ -56,6 +58,7 @@ class EngineConfig:
     max_context_tokens: int | None = None
     num_threads: int = 0
     check_books: bool = False
+    poison_blocks: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,10 +67,13 @@ class SamplingParams:
 
     `seed` None means the engine draws one. A draw depends on (seed, position) alone, so nothing
     else in the batch can change it. `logit_bias` maps a token id to what is added to its logit.
-    `max_output_tokens` None fills the context.
+    `max_output_tokens` None fills the context; `deadline_s` is counted from the request's arrival
+    in the engine. `num_logprobs` asks for the log probability of each
+    sampled token, and of so many likeliest ones beside it.
     """
 
     max_output_tokens: int | None = None
+    deadline_s: float | None = None
     temperature: float = 1.0
     top_p: float = 1.0
     top_k: int = 0
@@ -80,3 +86,4 @@ class SamplingParams:
     stop_token_ids: tuple[int, ...] = ()
     ignore_eos: bool = False
     logit_bias: tuple[tuple[int, float], ...] = ()
+    num_logprobs: int | None = None

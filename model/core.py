@@ -20,7 +20,7 @@ import torch
 
 from model.batch import BatchRow
 from model.block_table import BlockTable
-from model.cache_manager import BlockCopy, CacheManager
+from model.cache_manager import BlockEdit, CacheManager
 from model.config import EngineConfig
 from model.detokenizer import ReplyText
 from model.errors import ContextLengthError, EngineBusyError, InvalidGenerationError, ModelError
@@ -32,9 +32,10 @@ from model.messages import (
     GenerationFinished,
     GenerationRequest,
     GenerationStarted,
+    SampledLogprobs,
     TableView,
 )
-from model.sampler import Draw
+from model.sampler import Draw, Sampled
 from model.scheduler import Scheduled, Scheduler
 from model.sequence import Sequence, SequenceStatus
 from model.statistics import Statistics
@@ -47,11 +48,11 @@ class Runner(Protocol):
 
     num_rows: int
 
-    def forward(self, rows: Items[BatchRow], copies: Items[BlockCopy]) -> torch.Tensor:
+    def forward(self, rows: Items[BatchRow], edits: Items[BlockEdit]) -> torch.Tensor:
         """Logits `[B, V]` behind the rows that want them."""
         ...
 
-    def sample(self, logits: torch.Tensor, draws: Items[Draw]) -> list[int]:
+    def sample(self, logits: torch.Tensor, draws: Items[Draw]) -> list[Sampled]:
         """A token for each row of logits."""
         ...
 
@@ -117,8 +118,11 @@ class EngineCore:
         """Whether a step would do anything."""
         return self._scheduler.has_work
 
-    def submit(self, request: GenerationRequest) -> None:
-        """Let a generation wait for its turn. Raises InvalidGenerationError or EngineBusyError."""
+    def submit(self, request: GenerationRequest) -> list[Output]:
+        """Let a generation wait for its turn. Raises InvalidGenerationError or EngineBusyError.
+
+        Nothing comes of it yet, unless the tokens it resumes with are a whole reply already.
+        """
         self._validate(request)
         num_prompt = len(request.token_ids)
         max_tokens = self.limits.max_context_tokens
@@ -135,6 +139,16 @@ class EngineCore:
         self._sequences[sequence.id] = sequence
         self._replies[sequence.id] = ReplyText(self._tokenizer.decode, request.params.stop)
         self._scheduler.add(sequence)
+        return self._resume(sequence)
+
+    def _resume(self, sequence: Sequence) -> list[Output]:
+        """Take the reply's tokens in that were sampled and reported before; only an end that was
+        not reported any more is."""
+        for token_id in sequence.request.resumed_ids or ():
+            outputs = self._append(sequence, token_id)
+            if sequence.id not in self._sequences:
+                return [o for o in outputs if isinstance(o.event, GenerationFinished)]
+        return []
 
     def _validate(self, request: GenerationRequest) -> None:
         num_tokens = len(request.token_ids)
@@ -142,15 +156,17 @@ class EngineCore:
             raise InvalidGenerationError(f"request id {request.request_id} is in use")
         if num_tokens == 0:
             raise InvalidGenerationError("the prompt is empty", param="input")
-        if not all(0 <= t < self.limits.vocab_size for t in request.token_ids):
+        if min(request.token_ids) < 0 or max(request.token_ids) >= self.limits.vocab_size:
             raise InvalidGenerationError("a token id is outside the vocabulary", param="input")
         for token_id, _ in request.params.logit_bias:
             if not 0 <= token_id < self.limits.vocab_size:
                 raise InvalidGenerationError(f"no token has id {token_id}", param="logit_bias")
         if num_tokens >= self.limits.max_context_tokens:
             raise ContextLengthError(num_tokens, self.limits.max_context_tokens)
-        if len(self._scheduler.waiting) >= self._config.max_waiting:
-            raise EngineBusyError(f"{len(self._scheduler.waiting)} generations wait already")
+        # What can run counts too, whether it runs yet or not: a burst fills both at once.
+        max_in_flight = self._config.max_running + self._config.max_waiting
+        if request.resumed_ids is None and len(self._sequences) >= max_in_flight:
+            raise EngineBusyError(f"{len(self._sequences)} generations are in flight already")
 
     def cancel(self, request_id: str) -> list[Output]:
         """End a generation with what it has; nothing if it is unknown or over."""
@@ -167,18 +183,19 @@ class EngineCore:
 
     def step(self) -> list[Output]:
         """Compute one batch; what happened, in order."""
+        self._outputs += self._end_overdue()
         plan = self._scheduler.schedule()
         if not plan:
-            return []
+            return self._take_outputs()
         self._outputs += [self._start(s.sequence) for s in plan if s.sequence.started_s is None]
-        sampled = [s.sequence for s in plan if s.has_logits]
-        logits = self._runner.forward([_to_row(s) for s in plan], self.cache.take_copies())
+        reached = [s.sequence for s in plan if s.has_logits]
+        logits = self._runner.forward([_to_row(s) for s in plan], self.cache.take_edits())
         for scheduled in plan:
             scheduled.sequence.num_computed_tokens += scheduled.num_tokens
             scheduled.sequence.num_rows_computed += scheduled.num_tokens
-        token_ids = self._runner.sample(logits, [_to_draw(s) for s in sampled]) if sampled else []
-        for sequence, token_id in zip(sampled, token_ids, strict=True):
-            self._outputs += self._append(sequence, token_id)
+        drawn = self._runner.sample(logits, [_to_draw(s) for s in reached]) if reached else []
+        for sequence, sampled in zip(reached, drawn, strict=True):
+            self._outputs += self._take(sequence, sampled)
         for scheduled in plan:
             if scheduled.sequence.id in self._sequences:
                 self.cache.commit(scheduled.sequence)
@@ -189,27 +206,42 @@ class EngineCore:
         outputs, self._outputs = self._outputs, []
         return outputs
 
+    def _end_overdue(self) -> list[Output]:
+        """End what has passed its deadline, with what it has."""
+        now = self._clock()
+        overdue = [s for s in self._sequences.values() if s.deadline_s < now]
+        return [o for s in overdue for o in self._finish(s, FinishReason.DEADLINE)]
+
     def _start(self, sequence: Sequence) -> Output:
         assert sequence.claim is not None
         sequence.started_s = self._clock()
         self.statistics.record_start(sequence.claim, sequence.started_s - sequence.arrived_s)
         return Output(sequence.id, GenerationStarted(claim=sequence.claim))
 
-    def _append(self, sequence: Sequence, token_id: int) -> list[Output]:
-        """Take a sampled token in; its delta, and the end if this is it."""
-        if sequence.num_tokens >= sequence.max_tokens:  # only a reply of no tokens comes here
+    def _take(self, sequence: Sequence, sampled: Sampled) -> list[Output]:
+        """Take a sampled token in, unless the reply may have none."""
+        if sequence.num_tokens >= sequence.max_tokens:
             return self._finish(sequence, FinishReason.LENGTH)
-        sequence.token_ids.append(token_id)
         self._record_token(sequence)
+        return self._append(sequence, sampled.token_id, sampled.logprobs)
+
+    def _append(
+        self, sequence: Sequence, token_id: int, logprobs: SampledLogprobs | None = None
+    ) -> list[Output]:
+        """Put a token behind the reply; its delta, and the end if this is it."""
+        sequence.token_ids.append(token_id)
         reply = self._replies[sequence.id]
         text, is_stopped = reply.push(token_id)
         sequence.num_committed_tokens = sequence.num_prompt_tokens + reply.num_final_tokens
-        delta = Output(sequence.id, GenerationDelta(token_ids=(token_id,), text=text))
+        delta = GenerationDelta(
+            token_ids=(token_id,), text=text, logprobs=(logprobs,) if logprobs else ()
+        )
+        outputs = [Output(sequence.id, delta)]
         if is_stopped or self._is_end(sequence, token_id):
-            return [delta, *self._finish(sequence, FinishReason.STOP, is_stopped=is_stopped)]
-        if sequence.num_tokens >= sequence.max_tokens:
-            return [delta, *self._finish(sequence, FinishReason.LENGTH)]
-        return [delta]
+            outputs += self._finish(sequence, FinishReason.STOP, is_stopped=is_stopped)
+        elif sequence.num_tokens >= sequence.max_tokens:
+            outputs += self._finish(sequence, FinishReason.LENGTH)
+        return outputs
 
     def _is_end(self, sequence: Sequence, token_id: int) -> bool:
         params = sequence.request.params
@@ -258,7 +290,7 @@ class EngineCore:
         started, first = sequence.started_s, sequence.first_token_s
         return GenerationFinished(
             reason=reason,
-            token_ids=tuple(sequence.reply_ids),
+            token_ids=sequence.reply_ids,
             text=text,
             num_rows_computed=sequence.num_rows_computed,
             num_preemptions=sequence.num_preemptions,
@@ -297,13 +329,13 @@ class EngineCore:
 
     def release(self, conversation_id: str) -> int:
         """Forget a conversation's parked tables and what only they held; the blocks freed."""
-        return self.cache.release_conversation(conversation_id, forget=True)
+        return self.cache.release_conversation(conversation_id)
 
     def evict(self, conversation_id: str | None) -> int:
         """Drop one conversation's cached state, or everybody's; the blocks dropped."""
         if conversation_id is None:
             return self.cache.evict_all()
-        return self.release(conversation_id)
+        return self.cache.evict(conversation_id)
 
     def tables(self, conversation_id: str) -> tuple[TableView, ...]:
         """A conversation's block tables."""

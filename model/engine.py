@@ -1,15 +1,17 @@
 """The engine seen from the event loop: start, supervise, stream.
 
 The engine lives in a process of its own (`process`, `worker`), so that it never delays a socket and
-its crash never takes the server down. This side holds a stream for each generation in flight.
+its crash never takes the server down. This side holds every generation in flight (`flight`); after
+a crash a new process goes on with each of them where it was.
 
 Invariants:
     a stream ends: with `GenerationFinished`, or with an error raised out of it
-    when the process dies every stream fails with EngineDiedError, and a new process is started
+    a stream has no gap and repeats nothing, whatever happens to the process
 """
 
 import asyncio
 import logging
+import secrets
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -25,6 +27,7 @@ from model.errors import (
     ModelError,
     ModelLoadError,
 )
+from model.flight import Flight
 from model.messages import (
     EngineInfo,
     EngineStats,
@@ -66,8 +69,7 @@ class Engine:
         self._process: EngineProcess | None = None
         self._supervisor: asyncio.Task[None] | None = None
         self._loaded: asyncio.Future[EngineInfo] | None = None
-        # A stream's queue is bounded by the tokens of its reply.
-        self._streams: dict[str, asyncio.Queue[GenerationEvent | ModelError]] = {}
+        self._flights: dict[str, Flight] = {}
         self._queries: dict[int, asyncio.Future[Any]] = {}
         self._query_ids = count()
         self._num_crashes_in_a_row = 0
@@ -116,29 +118,50 @@ class Engine:
     # Generations
 
     async def generate(self, request: GenerationRequest) -> AsyncIterator[GenerationEvent]:
-        """Stream one generation. Raises ModelError; leaving the iterator early cancels it."""
-        process = self._ready_process()
-        if request.request_id in self._streams:
+        """Stream one generation. Raises ModelError; leaving the iterator early cancels it.
+
+        While the engine restarts it waits for it.
+        """
+        if self._state not in (EngineState.READY, EngineState.RESTARTING):
+            raise EngineUnavailableError(f"the engine is {self._state}")
+        if request.request_id in self._flights:
             raise InvalidGenerationError(f"request id {request.request_id} is in use")
-        stream = self._streams[request.request_id] = asyncio.Queue()
+        flight = Flight(_with_seed(request), self._now())
+        self._flights[request.request_id] = flight
         try:
-            process.send(Submit.of(request))
+            self._send(Submit.of(flight.request()))
             while True:
-                event = await stream.get()
+                event = await flight.stream.get()
                 if isinstance(event, ModelError):
                     raise event
                 yield event
                 if isinstance(event, GenerationFinished):
                     return
         finally:
-            if self._streams.pop(request.request_id, None) is not None:
-                process.send(Cancel(request.request_id))
+            if self._flights.pop(request.request_id, None) is not None:
+                self._send(Cancel(request.request_id))
 
     async def cancel(self, request_id: str) -> None:
         """End a generation at the next step, as `CANCELLED` with what it has; unknown ids are
         ignored."""
-        if self._process is not None and request_id in self._streams:
-            self._process.send(Cancel(request_id))
+        if flight := self._flights.get(request_id):
+            flight.is_cancelled = True
+            self._send(Cancel(request_id))
+
+    def _send(self, command: Submit | Cancel) -> None:
+        """Tell the process; one that is still loading is told everything once it is ready."""
+        if self._process is not None and self._state is EngineState.READY:
+            self._process.send(command)
+
+    def _resubmit(self) -> None:
+        """Let a new process go on with what was in flight."""
+        for request_id, flight in self._flights.items():
+            self._send(Submit.of(flight.request()))
+            if flight.is_cancelled:
+                self._send(Cancel(request_id))
+
+    def _now(self) -> float:
+        return asyncio.get_running_loop().time()
 
     # Between turns
 
@@ -212,7 +235,10 @@ class Engine:
         self._process = None
         if self._state is EngineState.READY:
             self._state = EngineState.RESTARTING
-        self._fail_in_flight()
+            self._note_crash()
+        if self._state is EngineState.CLOSED:
+            self._note_crash()
+            self._fail_in_flight(EngineUnavailableError, "the engine was closed")
         exit_code = await process.end()
         if self._state in (EngineState.STARTING, EngineState.RESTARTING):
             self._count_crash(exit_code)
@@ -237,38 +263,50 @@ class Engine:
             case Ready(info):
                 self._info = info
                 self._state = EngineState.READY
+                self._resubmit()
                 if self._loaded and not self._loaded.done():
                     self._loaded.set_result(info)
             case LoadFailed(message):
                 self._give_up(message)
 
     def _deliver(self, request_id: str, event: GenerationEvent | Failure) -> None:
-        stream = self._streams.get(request_id)
-        if stream is None:
+        flight = self._flights.get(request_id)
+        if flight is None:
             return  # its reader left; the cancel is on its way
         if isinstance(event, Failure):
-            del self._streams[request_id]
-            stream.put_nowait(event.to_error())
+            del self._flights[request_id]
+            flight.fail(event.to_error())
             return
         if isinstance(event, GenerationFinished):
-            del self._streams[request_id]
+            del self._flights[request_id]
             self._num_crashes_in_a_row = 0
-        stream.put_nowait(event)
+        flight.deliver(event, self._now())
 
-    def _fail_in_flight(self) -> None:
-        is_closed = self._state is EngineState.CLOSED
-        error_class = EngineUnavailableError if is_closed else EngineDiedError
-        message = "the engine was closed" if is_closed else "the engine's process ended"
-        for stream in self._streams.values():
-            stream.put_nowait(error_class(message))
-        self._streams.clear()
+    def _note_crash(self) -> None:
+        """The process ended: queries fail, generations wait for the next one, if one comes."""
         for answer in self._queries.values():
             if not answer.done():
-                answer.set_exception(error_class(message))
+                answer.set_exception(EngineDiedError("the engine's process ended"))
+        if self._state is EngineState.RESTARTING:
+            survivors = {k: f for k, f in self._flights.items() if f.survives_crash()}
+            self._flights = survivors
+
+    def _fail_in_flight(self, error_class: type[ModelError], message: str) -> None:
+        for flight in self._flights.values():
+            flight.fail(error_class(message))
+        self._flights.clear()
 
     def _give_up(self, message: str) -> None:
         logger.error("the engine can't be started: %s", message)
         self._state = EngineState.FAILED
         self._failure = message
+        self._fail_in_flight(EngineDiedError, message)
         if self._loaded and not self._loaded.done():
             self._loaded.set_exception(ModelLoadError(message))
+
+
+def _with_seed(request: GenerationRequest) -> GenerationRequest:
+    """The seed is drawn on this side, so that a reply goes on as it would have after a crash."""
+    if request.params.seed is not None:
+        return request
+    return replace(request, params=replace(request.params, seed=secrets.randbits(63)))

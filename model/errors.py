@@ -6,6 +6,7 @@
     ├ EngineBusyError              engine_busy               yes   the admission bound is reached
     ├ EngineUnavailableError       engine_unavailable        yes   starting, restarting or closed
     │ └ EngineDiedError            engine_died               yes   died under a running turn
+    ├ RepeatedCrashError           repeated_crash            no    in flight at two crashes
     ├ SequenceFailedError          sequence_failed           yes   one broke, the engine lives
     ├ ModelLoadError               model_load_failed         no    not found, read or servable
     └ OutOfBlocksError             out_of_blocks             yes   stays in the engine: preempt
@@ -69,6 +70,12 @@ class EngineDiedError(EngineUnavailableError):
     """The engine's process ended while this generation was in flight."""
 
     code = "engine_died"
+
+
+class RepeatedCrashError(ModelError):
+    """The engine's process ended twice under this generation, which may well be why."""
+
+    code = "repeated_crash"
 
 
 class SequenceFailedError(ModelError):

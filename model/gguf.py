@@ -23,9 +23,9 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import logging as transformers_logging
 
 from model.errors import ModelLoadError
-from model.provision import ModelSource, OnProgress
+from model.provision import DEFAULT_SHA256, ModelSource, OnProgress
 
-FORMAT = 1
+FORMAT = 2
 """Raise it when what is written into the folder changes."""
 
 _MARK = "splice.json"
@@ -133,6 +133,9 @@ def _write(source: ModelSource, dtype: torch.dtype, part: Path) -> None:
     found = sorted({int(end) for end in ends if end is not None})
     if found:
         model.generation_config.eos_token_id = found
+    if source.sha256 == DEFAULT_SHA256:
+        # A GGUF has no field for what the model's card recommends.
+        model.generation_config.update(do_sample=True, temperature=0.2, top_p=0.9)
     model.save_pretrained(part)
     tokenizer.save_pretrained(part)
 

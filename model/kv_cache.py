@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import torch
 
-from model.cache_manager import BlockCopy
+from model.cache_manager import BlockEdit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +64,14 @@ class KVCache:
         view[:, 0].index_put_(places, key)
         view[:, 1].index_put_(places, value)
 
-    def copy(self, copies: Iterable[BlockCopy]) -> None:
-        """Carry out block copies one after the other: a target may be a later one's source."""
-        for copy in copies:
-            self._blocks[copy.target].copy_(self._blocks[copy.source])
+    def poison(self) -> None:
+        """Fill every block with NaN."""
+        self._blocks.fill_(torch.nan)
+
+    def edit(self, edits: Iterable[BlockEdit]) -> None:
+        """Carry out edits one after the other: a target may be a later one's source."""
+        for edit in edits:
+            if edit.source is None:
+                self._blocks[edit.target].fill_(torch.nan)
+            else:
+                self._blocks[edit.target].copy_(self._blocks[edit.source])

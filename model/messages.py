@@ -4,6 +4,7 @@ A generation is answered by one `GenerationStarted`, any number of `GenerationDe
 `GenerationFinished`; when it can't go on, by a `ModelError` raised out of the stream.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -35,6 +36,7 @@ class FinishReason(StrEnum):
 
     STOP = "stop"
     LENGTH = "length"
+    DEADLINE = "deadline"
     CANCELLED = "cancelled"
 
 
@@ -50,13 +52,19 @@ class GenerationRequest:
     `num_known_tokens` counts the leading prompt tokens that the parent's turn had (0: new), and
     `parent_fingerprint` is what it was computed with: both serve only to name a miss's reason.
     `diverged_at` is the first position where the prompt had to leave the stored history.
-    `owner` salts the block hashes and is what scheduling is fair between.
+    `owner` salts the block hashes, but for the first `num_public_tokens`, which all owners may
+    share; scheduling is fair between owners.
+    `resumed_ids` are reply tokens that an engine which is gone has sampled already (None: there was
+    none before): they are taken as they are, only what follows them is reported, and no bound on
+    admission keeps out what was admitted once.
     """
 
     request_id: str
-    token_ids: tuple[int, ...]
+    token_ids: Sequence[int]
     params: SamplingParams
     owner: str = ""
+    num_public_tokens: int = 0
+    resumed_ids: tuple[int, ...] | None = None
     conversation_id: str | None = None
     parent_turn_id: str | None = None
     origin_conversation_id: str | None = None
@@ -90,12 +98,30 @@ class GenerationStarted:
     claim: ClaimReport
 
 
+@dataclass(frozen=True, slots=True)
+class TokenLogprob:
+    """A token's log probability under the model, before any sampling parameter."""
+
+    token_id: int
+    logprob: float
+
+
+@dataclass(frozen=True, slots=True)
+class SampledLogprobs:
+    """The sampled token's, and those of the likeliest, best first."""
+
+    sampled: TokenLogprob
+    likeliest: tuple[TokenLogprob, ...]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GenerationDelta:
-    """New text (whole characters only, may be empty) and the ids sampled since the last delta."""
+    """New text (whole characters only, may be empty) and the ids sampled since the last delta;
+    `logprobs` has one entry for each id if they were asked for."""
 
     token_ids: tuple[int, ...]
     text: str
+    logprobs: tuple[SampledLogprobs, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,7 +150,8 @@ GenerationEvent = GenerationStarted | GenerationDelta | GenerationFinished
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineInfo:
-    """What was loaded; sizes in bytes. `tokenizer_path` is a folder transformers can read."""
+    """What was loaded; sizes in bytes. `tokenizer_path` is a folder transformers can read;
+    `sampling` is what the model's makers recommend."""
 
     model_id: str
     tokenizer_path: str
@@ -141,6 +168,7 @@ class EngineInfo:
     max_context_tokens: int
     vocab_size: int
     eos_token_ids: tuple[int, ...]
+    sampling: SamplingParams
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -26,22 +26,29 @@ class BlockHasher:
     def __init__(self, fingerprint: str, dtype: str, block_size: int) -> None:
         self.fingerprint = fingerprint
         self.block_size = block_size
-        self._identity = f"{fingerprint}\n{dtype}\n{block_size}\n{LAYOUT_VERSION}\n".encode()
+        identity = f"{fingerprint}\n{dtype}\n{block_size}\n{LAYOUT_VERSION}"
+        self._root = _digest(b"", b"model", identity.encode())
 
-    def root(self, salt: str) -> BlockHash:
-        """What the first block's hash is chained to."""
-        return BlockHash(hashlib.sha256(self._identity + salt.encode()).digest())
+    def extend(
+        self, hashes: list[BlockHash], token_ids: Sequence[int], salt: str, num_public: int = 0
+    ) -> None:
+        """Append the hashes of the full blocks of `token_ids` that `hashes` lacks.
 
-    def chain(self, parent: BlockHash, token_ids: Sequence[int]) -> BlockHash:
-        """The hash of a full block behind `parent`."""
-        return BlockHash(hashlib.sha256(parent + array("i", token_ids).tobytes()).digest())
-
-    def extend(self, hashes: list[BlockHash], root: BlockHash, token_ids: Sequence[int]) -> None:
-        """Append the hashes of the full blocks of `token_ids` that `hashes` lacks."""
+        The salt enters before the first block that isn't wholly among the first `num_public`
+        tokens, so everybody's hashes agree up to there and nobody's behind.
+        """
         size = self.block_size
-        for start in range(len(hashes) * size, len(token_ids) - size + 1, size):
-            parent = hashes[-1] if hashes else root
-            hashes.append(self.chain(parent, token_ids[start : start + size]))
+        for i in range(len(hashes), len(token_ids) // size):
+            parent = hashes[-1] if hashes else self._root
+            if i == num_public // size:
+                parent = _digest(parent, b"salt", salt.encode())
+            ids = array("i", token_ids[i * size : (i + 1) * size])
+            hashes.append(_digest(parent, b"ids", ids.tobytes()))
+
+
+def _digest(parent: bytes, kind: bytes, data: bytes) -> BlockHash:
+    """Parents have one length and kinds differ, so no two inputs run together."""
+    return BlockHash(hashlib.sha256(parent + kind + b":" + data).digest())
 
 
 class PrefixIndex:
@@ -57,6 +64,10 @@ class PrefixIndex:
     def hash_of(self, block_id: int) -> BlockHash | None:
         """The block's hash, if its contents are known."""
         return self._hash_by_block.get(block_id)
+
+    def has(self, hashes: Sequence[BlockHash]) -> bool:
+        """Whether every one of the hashes names a block, and there is one."""
+        return bool(hashes) and all(h in self._block_by_hash for h in hashes)
 
     def register(self, block_hash: BlockHash, block_id: int) -> None:
         """Name a block. A second block with the same contents stays unnamed: tables that already

@@ -10,10 +10,12 @@ import torch
 from transformers import PreTrainedModel
 
 from model.attention.base import AttentionBackend, Step
+from model.attention.observe import observe
 from model.batch import Batch, BatchRow
-from model.cache_manager import BlockCopy
+from model.cache_manager import BlockEdit
 from model.kv_cache import KVCache, KVShape
-from model.sampler import Draw, sample
+from model.sampler import Draw, Sampled, sample
+from model.support import max_context_tokens
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,18 +27,22 @@ class ModelShape:
     head_size: int
     vocab_size: int
     max_positions: int
+    windows: tuple[int | None, ...]
+    """How many last positions each layer's tokens see; None when all."""
 
     @classmethod
     def of(cls, model: PreTrainedModel) -> "ModelShape":
-        """Read them from a model's configuration."""
+        """Run the model once on a few tokens to see them. Raises ModelLoadError with the reason
+        when its attention can't be paged."""
+        layers = observe(model)
         config = model.config.get_text_config()
-        num_heads = config.num_attention_heads
         return cls(
-            num_layers=config.num_hidden_layers,
-            num_kv_heads=getattr(config, "num_key_value_heads", None) or num_heads,
-            head_size=getattr(config, "head_dim", None) or config.hidden_size // num_heads,
+            num_layers=len(layers),
+            num_kv_heads=layers[0].num_kv_heads,
+            head_size=layers[0].head_size,
             vocab_size=config.vocab_size,
-            max_positions=config.max_position_embeddings,
+            max_positions=max_context_tokens(model.config),
+            windows=tuple(layer.window for layer in layers),
         )
 
     def kv_shape(self, block_size: int, dtype: torch.dtype) -> KVShape:
@@ -54,32 +60,39 @@ class ModelRunner:
     """One loaded model and its cache. `num_rows` counts the rows that entered its embedding, by a
     hook on the embedding itself, so that nothing can reach the model uncounted."""
 
-    def __init__(self, model: PreTrainedModel, cache: KVCache, backend: AttentionBackend) -> None:
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        windows: Sequence[int | None],
+        cache: KVCache,
+        backend: AttentionBackend,
+    ) -> None:
         self.cache = cache
         self.num_rows = 0
         self._model = model
+        self._windows = tuple(windows)
         self._backend = backend
         self._device = model.device
         model.get_input_embeddings().register_forward_pre_hook(self._count_rows)
 
     @torch.inference_mode()
-    def forward(self, rows: Sequence[BatchRow], copies: Sequence[BlockCopy]) -> torch.Tensor:
-        """Copy blocks, then compute every row once; the logits behind the rows that want them,
+    def forward(self, rows: Sequence[BatchRow], edits: Sequence[BlockEdit]) -> torch.Tensor:
+        """Edit blocks, then compute every row once; the logits behind the rows that want them,
         float32 `[B, V]`."""
-        self.cache.copy(copies)
+        self.cache.edit(edits)
         batch = Batch.build(rows, self.cache.shape.block_size, self._device)
         output = self._model(
             input_ids=batch.token_ids[None],
             position_ids=batch.positions[None],
             use_cache=False,
             logits_to_keep=batch.logits_rows,
-            splice_step=Step(self.cache, batch, self._backend.plan(batch)),
+            splice_step=Step(self.cache, batch, self._backend.plan(batch), self._windows),
         )
         logits: torch.Tensor = output.logits[0].float()
         return logits
 
     @torch.inference_mode()
-    def sample(self, logits: torch.Tensor, draws: Sequence[Draw]) -> list[int]:
+    def sample(self, logits: torch.Tensor, draws: Sequence[Draw]) -> list[Sampled]:
         """A token for each row; penalties change `logits` in place."""
         return sample(logits, draws)
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import torch
 
 from model.config import SamplingParams
+from model.messages import SampledLogprobs, TokenLogprob
 
 _NUM_CANDIDATES = 1024
 """Sorting a whole vocabulary takes longer than all else here; these nearly always suffice."""
@@ -31,15 +32,38 @@ class Draw:
     num_prompt_tokens: int
 
 
-def sample(logits: torch.Tensor, draws: Sequence[Draw]) -> list[int]:
+@dataclass(frozen=True, slots=True)
+class Sampled:
+    """A drawn token; `logprobs` if its draw asked for them."""
+
+    token_id: int
+    logprobs: SampledLogprobs | None = None
+
+
+def sample(logits: torch.Tensor, draws: Sequence[Draw]) -> list[Sampled]:
     """A token for each row of `logits` `[B, V]`, float32; the rows are changed in place."""
+    wanted = [draw.params.num_logprobs is not None for draw in draws]
+    # Before any penalty: what is reported is what the model thinks.
+    raw = {i: row.log_softmax(dim=-1) for i, row in enumerate(logits) if wanted[i]}
     for row, draw in zip(logits, draws, strict=True):
         _penalise(row, draw)
     token_ids: list[int] = logits.argmax(dim=-1).tolist()
     for i, draw in enumerate(draws):
         if draw.params.temperature > 0:
             token_ids[i] = _draw(logits[i], draw)
-    return token_ids
+    return [
+        Sampled(token_id, _logprobs(raw[i], token_id, draws[i].params) if i in raw else None)
+        for i, token_id in enumerate(token_ids)
+    ]
+
+
+def _logprobs(log_probs: torch.Tensor, token_id: int, params: SamplingParams) -> SampledLogprobs:
+    best = log_probs.topk(min(params.num_logprobs or 0, len(log_probs)))
+    pairs = zip(best.indices.tolist(), best.values.tolist(), strict=True)
+    return SampledLogprobs(
+        sampled=TokenLogprob(token_id, float(log_probs[token_id])),
+        likeliest=tuple(TokenLogprob(i, value) for i, value in pairs),
+    )
 
 
 def uniform(seed: int, position: int) -> float:

@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from model.cache_manager import CacheManager
+from model.cache_manager import CacheManager, PrefixPendingError
 from model.errors import OutOfBlocksError
 from model.sequence import Sequence, SequenceStatus
 
@@ -101,7 +101,11 @@ class Scheduler:
             budget = self._token_budget - sum(s.num_tokens for s in plan.values())
             if budget <= 0 or len(self.running) >= self._max_running:
                 return
-            if not self._start(sequence):
+            try:
+                self._start(sequence)
+            except PrefixPendingError:
+                continue  # it waits for another's tokens, not for blocks: others may overtake
+            except OutOfBlocksError:
                 return  # nobody overtakes a sequence that waits for blocks
             num_tokens = min(sequence.num_uncomputed_tokens, budget)
             self._cache.grow(sequence, num_tokens)
@@ -117,11 +121,8 @@ class Scheduler:
             num_running[chosen.request.owner] += 1
             yield chosen
 
-    def _start(self, sequence: Sequence) -> bool:
-        try:
-            report = self._cache.claim(sequence)
-        except OutOfBlocksError:
-            return False
+    def _start(self, sequence: Sequence) -> None:
+        report = self._cache.claim(sequence)
         sequence.claim = (
             sequence.claim or report
         )  # a second claim, after preemption, says nothing new
@@ -129,7 +130,6 @@ class Scheduler:
         self.waiting.remove(sequence)
         self.running.append(sequence)
         self.running.sort(key=_age)
-        return True
 
 
 def _age(sequence: Sequence) -> float:

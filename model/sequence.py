@@ -7,6 +7,8 @@ Invariants:
     waiting ⇔ the table is empty
 """
 
+import math
+from array import array
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -36,7 +38,8 @@ class Sequence:
     arrived_s: float
     seed: int
     max_tokens: int
-    token_ids: list[int] = field(init=False)
+    deadline_s: float = field(init=False)
+    token_ids: "array[int]" = field(init=False)
     num_prompt_tokens: int = field(init=False)
     num_committed_tokens: int = field(init=False)
     status: SequenceStatus = SequenceStatus.WAITING
@@ -51,7 +54,9 @@ class Sequence:
     last_token_s: float | None = None
 
     def __post_init__(self) -> None:
-        self.token_ids = list(self.request.token_ids)
+        deadline_s = self.request.params.deadline_s
+        self.deadline_s = math.inf if deadline_s is None else self.arrived_s + deadline_s
+        self.token_ids = array("i", self.request.token_ids)
         self.num_prompt_tokens = self.num_committed_tokens = len(self.token_ids)
 
     @property
@@ -70,9 +75,9 @@ class Sequence:
         return len(self.token_ids) - self.num_computed_tokens
 
     @property
-    def reply_ids(self) -> list[int]:
+    def reply_ids(self) -> tuple[int, ...]:
         """The ids sampled so far."""
-        return self.token_ids[self.num_prompt_tokens :]
+        return tuple(self.token_ids[self.num_prompt_tokens :])
 
     def replace_reply(self, num_kept: int, tail: list[int]) -> None:
         """Keep `num_kept` sampled tokens and put `tail` behind them, as after a stop string.
@@ -80,7 +85,7 @@ class Sequence:
         Keys and values behind what is kept, and those of the last token, count as not computed.
         """
         keep = self.num_prompt_tokens + num_kept
-        self.token_ids[keep:] = tail
+        self.token_ids[keep:] = array("i", tail)
         self.num_computed_tokens = min(self.num_computed_tokens, keep, self.num_tokens - 1)
         self.num_committed_tokens = self.num_tokens
         num_blocks = keep // self.table.block_size

@@ -23,6 +23,7 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
+from model.config import SamplingParams
 from model.digests import file_sha256
 from model.errors import ModelLoadError
 from model.gguf import prepare_gguf, quiet
@@ -134,6 +135,25 @@ def eos_token_ids(folder: Path, tokenizer: PreTrainedTokenizerBase) -> tuple[int
     for ids in declared:
         found.update(ids if isinstance(ids, list | tuple) else () if ids is None else (ids,))
     return tuple(sorted(found))
+
+
+def recommended_sampling(folder: Path) -> SamplingParams:
+    """What the generation settings recommend; temperature 0.7 alone where they say nothing."""
+    path = folder / "generation_config.json"
+    try:
+        declared = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    except (OSError, ValueError) as exc:
+        raise ModelLoadError(f"{path} can't be read: {exc}") from exc
+    # Without `do_sample` the numbers are transformers' own defaults, nobody's advice.
+    if not declared.get("do_sample"):
+        return SamplingParams(temperature=0.7)
+    return SamplingParams(
+        temperature=float(declared.get("temperature") or 0.7),
+        top_p=float(declared.get("top_p") or 1.0),
+        top_k=int(declared.get("top_k") or 0),
+        min_p=float(declared.get("min_p") or 0.0),
+        repetition_penalty=float(declared.get("repetition_penalty") or 1.0),
+    )
 
 
 def fingerprint(

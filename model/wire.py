@@ -37,13 +37,15 @@ class Submit:
     @classmethod
     def of(cls, request: GenerationRequest) -> "Submit":
         """Pack the prompt."""
-        return cls(replace(request, token_ids=()), array("i", request.token_ids).tobytes())
+        ids = request.token_ids
+        packed = ids if isinstance(ids, array) else array("i", ids)
+        return cls(replace(request, token_ids=()), packed.tobytes())
 
     def unpack(self) -> GenerationRequest:
         """The request as it was."""
         token_ids = array("i")
         token_ids.frombytes(self.packed_ids)
-        return replace(self.request, token_ids=tuple(token_ids))
+        return replace(self.request, token_ids=token_ids)
 
 
 @dataclass(frozen=True, slots=True)

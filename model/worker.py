@@ -106,7 +106,7 @@ class Worker:
         match command:
             case Submit():
                 try:
-                    self._core.submit(command.unpack())
+                    self._report(self._core.submit(command.unpack()))
                 except ModelError as exc:
                     self._report([Output(command.request.request_id, exc)])
             case Cancel(request_id):

@@ -10,8 +10,8 @@ from datetime import datetime, timedelta
 
 from model.config import SamplingParams
 from model.engine import Engine
-from model.errors import ContextLengthError
-from model.messages import GenerationRequest
+from model.errors import ContextLengthError, InvalidGenerationError
+from model.messages import EngineInfo, GenerationRequest
 from sessions.errors import (
     IdempotencyConflictError,
     RevisionConflictError,
@@ -20,6 +20,7 @@ from sessions.errors import (
     TurnNotFoundError,
 )
 from sessions.ids import new_item_id, new_turn_id
+from sessions.preparation import Preparations
 from sessions.prompt import Prompt, PromptComposer
 from sessions.store import Store
 from sessions.token_log import TokenSpan
@@ -36,7 +37,7 @@ from sessions.types import (
     TurnRequest,
     TurnStatus,
 )
-from sessions.validation import check_client_turn_id, check_request, digest
+from sessions.validation import check_client_turn_id, check_params, check_request, digest
 
 # Each try loses only to another writer who got further.
 MAX_TRIES = 5
@@ -55,6 +56,7 @@ class AdmissionRules:
 class Admitted:
     """A turn that is durable and has yet to run."""
 
+    session: Session
     turn: Turn
     span: TokenSpan
     prompt: Prompt
@@ -84,12 +86,14 @@ class Admission:
         store: Store,
         engine: Engine,
         composer: PromptComposer,
+        preparations: Preparations,
         clock: Callable[[], datetime],
         rules: AdmissionRules,
     ) -> None:
         self._store = store
         self._engine = engine
         self._composer = composer
+        self._preparations = preparations
         self._clock = clock
         self._rules = rules
 
@@ -144,6 +148,7 @@ class Admission:
     ) -> Admitted | Turn:
         """A sibling: the same parent, the same input items, a reply of its own."""
         check_client_turn_id(client_turn_id)
+        check_params(params)
         named = digest({"regenerate": turn_id, "params": asdict(params)})
         for _ in range(MAX_TRIES):
             sibling = await self._store.turn(owner, turn_id)
@@ -238,8 +243,7 @@ class Admission:
         self, asked: _Asked, turn: Turn, prompt: Prompt, *, input_turn_id: TurnId
     ) -> Admitted:
         info = self._engine.info
-        if len(prompt.token_ids) + 1 > info.max_context_tokens:
-            raise ContextLengthError(len(prompt.token_ids), info.max_context_tokens)
+        _check_fits(info, prompt, turn.params)
         span = prompt.span(turn.id, info.fingerprint)
         until = turn.created_at + timedelta(seconds=self._rules.lease_s)
         lease = Lease(turn_id=turn.id, runner_id=self._rules.runner_id, until=until)
@@ -253,18 +257,15 @@ class Admission:
                 follows_head=asked.follows_head,
             )
         )
-        generation = GenerationRequest(
-            request_id=turn.id,
-            token_ids=prompt.token_ids,
-            params=turn.params,
-            owner=asked.owner,
-            conversation_id=turn.session_id,
-            parent_turn_id=prompt.table_of,
-            num_known_tokens=prompt.num_known_tokens,
-            parent_fingerprint=prompt.known_fingerprint,
-            diverged_at=prompt.diverged_at,
+        prompt = await self._preparations.claim(asked.session, prompt)
+        return Admitted(
+            session=asked.session,
+            turn=turn,
+            span=span,
+            prompt=prompt,
+            lease=lease,
+            generation=prompt.generation(turn.id, asked.session, turn.params),
         )
-        return Admitted(turn=turn, span=span, prompt=prompt, lease=lease, generation=generation)
 
 
 def _new_item(message: InputMessage, session_id: SessionId, turn_id: TurnId, now: datetime) -> Item:
@@ -278,6 +279,15 @@ def _new_item(message: InputMessage, session_id: SessionId, turn_id: TurnId, now
         status="completed",
         created_at=now,
     )
+
+
+def _check_fits(info: EngineInfo, prompt: Prompt, params: SamplingParams) -> None:
+    """What the engine would refuse for good: here it still leaves nothing behind."""
+    if len(prompt.token_ids) + 1 > info.max_context_tokens:
+        raise ContextLengthError(len(prompt.token_ids), info.max_context_tokens)
+    for token_id, _ in params.logit_bias:
+        if not 0 <= token_id < info.vocab_size:
+            raise InvalidGenerationError(f"no token has id {token_id}", param="logit_bias")
 
 
 def _still_active(turn: Turn, *, is_given: bool) -> SessionBusyError | TurnNotEndedError:

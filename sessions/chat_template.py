@@ -1,10 +1,12 @@
 """A model's chat template: messages to text or ids, safely, with a clock that stands still.
 
-The template writes a model's control tokens; what users write never becomes one, also when it
-looks like one (`sanitize_control_tokens`). Templates are a stranger's code: whatever they raise
+The template writes a model's control tokens; what people write never becomes one, also when it
+looks like one. Of a reply's text only the tags around its reasoning do: they are the model's own
+way to speak, and give nobody another role. Templates are a stranger's code: whatever they raise
 is a refusal of the messages, and an InvalidInputError here.
 """
 
+import re
 import threading  # noqa: TID251 - a lock alone: a tokenizer's state is not safe in two threads
 from collections.abc import Sequence
 from datetime import datetime
@@ -13,6 +15,7 @@ from typing import Any
 import jinja2
 
 from sessions.errors import InvalidInputError
+from sessions.reasoning import KNOWN_TAGS, find_tags
 
 Message = dict[str, str]  # what templates read: role and content
 
@@ -45,48 +48,107 @@ class ChatTemplate:
         self._template: str = PLAIN_TEMPLATE if self.is_plain else tokenizer.get_chat_template()
         self._asks_time = "strftime_now" in self._template
         self._lock = threading.Lock()
+        self.tags = find_tags(self._template)
+        self._added = {str(t): i for i, t in tokenizer.added_tokens_decoder.items()}
+        controls = _control_tokens(tokenizer, self._template)
+        self._in_words = _any_of(controls)
+        self._in_replies = _any_of(controls - {self.tags.open, self.tags.close})
 
     def encode(
         self, messages: Sequence[Message], *, opens_reply: bool, clock_at: datetime | None = None
     ) -> tuple[int, ...]:
         """The ids of a conversation; with `opens_reply` up to where the reply begins."""
-        options = {"tokenize": True, "return_dict": False, "sanitize_control_tokens": True}
-        return tuple(self._apply(messages, opens_reply, clock_at, options))
+        marked = [self._marked(message) for message in messages]
+        text = self.write(marked, opens_reply=opens_reply, clock_at=clock_at)
+        try:
+            return self._ids(text, sanitize_control_tokens=True)
+        except ValueError as exc:
+            # A tokenizer for which words are the same as control tokens can't be spoken to safely.
+            raise _refusal(exc) from exc
 
     def write(
         self, messages: Sequence[Message], *, opens_reply: bool, clock_at: datetime | None = None
     ) -> str:
-        """The text of a conversation of which every word is the program's own."""
-        return str(self._apply(messages, opens_reply, clock_at, {"tokenize": False}))
-
-    def encode_text(self, text: str) -> tuple[int, ...]:
-        """The ids of text that `write` has made."""
-        with self._lock:
-            return tuple(self._tokenizer(text, add_special_tokens=False)["input_ids"])
-
-    def _apply(
-        self,
-        messages: Sequence[Message],
-        opens_reply: bool,  # noqa: FBT001 - handed on by the two above
-        clock_at: datetime | None,
-        options: dict[str, Any],
-    ) -> Any:  # noqa: ANN401 - text or ids, by the options
-        template = self._template
+        """The text of a conversation, to be encoded only if every word is the program's own."""
+        template, options = self._template, {}
         if self._asks_time and clock_at is not None:
             template = _FROZEN_CLOCK + template
-            options = {**options, "frozen_clock": _clock_values(clock_at)}
+            options = {"frozen_clock": _clock_values(clock_at)}
         try:
             with self._lock:
-                return self._tokenizer.apply_chat_template(
+                written = self._tokenizer.apply_chat_template(
                     list(messages),
                     chat_template=template,
                     add_generation_prompt=opens_reply,
+                    tokenize=False,
                     **options,
                 )
         except (jinja2.TemplateError, TypeError, ValueError) as exc:
-            raise InvalidInputError(
-                f"the model's chat template refuses these messages: {exc}", param="input"
-            ) from exc
+            raise _refusal(exc) from exc
+        return str(written)
+
+    def encode_text(self, text: str) -> tuple[int, ...]:
+        """The ids of text that `write` has made of the program's own words."""
+        return self._ids(text)
+
+    def encode_words(self, text: str) -> tuple[int, ...]:
+        """The ids of text in which nothing is a control token."""
+        return self._ids(text, split_special_tokens=True)
+
+    def decode(self, token_ids: Sequence[int]) -> str:
+        """The text of ids, control tokens included."""
+        with self._lock:
+            decoded = self._tokenizer.decode(list(token_ids), clean_up_tokenization_spaces=False)
+        return str(decoded)
+
+    def spell(self, token_ids: Sequence[int]) -> list[str]:
+        """What each id stands for, so that equal spellings mean equal text and no word is ever
+        spelled as a control token is."""
+        added = set(self._added.values())
+        with self._lock:
+            pieces = self._tokenizer.convert_ids_to_tokens(list(token_ids))
+        return [
+            f"\0{token_id}\0" if piece is None or token_id in added else piece
+            for token_id, piece in zip(token_ids, pieces, strict=True)
+        ]
+
+    def _ids(self, text: str, **options: bool) -> tuple[int, ...]:
+        with self._lock:
+            encoded = self._tokenizer(text, add_special_tokens=False, **options)
+        return tuple(encoded["input_ids"])
+
+    def _marked(self, message: Message) -> Message:
+        # Here and not above: importing transformers takes longer than everything else together.
+        from transformers.utils.chat_template_utils import mark_control_tokens
+
+        controls = self._in_replies if message["role"] == "assistant" else self._in_words
+        return {**message, "content": mark_control_tokens(message["content"], controls)}
+
+
+def _control_tokens(tokenizer: Any, template: str) -> set[str]:  # noqa: ANN401 - as above
+    """All special tokens, what reasoning stands between, and those others that the tokenizer or the
+    template names: the rest (runs of spaces, HTML tags) are text like any other."""
+    named = {word for tags in KNOWN_TAGS for word in (tags.open, tags.close)}
+    named |= set(getattr(tokenizer, "chat_control_tokens", None) or ())
+    return {
+        token.content
+        for token in tokenizer.added_tokens_decoder.values()
+        if token.special
+        or token.content in named
+        or (token.content in template and not token.content.isspace())
+    }
+
+
+def _any_of(tokens: set[str]) -> re.Pattern[str]:
+    """Matches the longest of them; nothing if there are none."""
+    longest_first = sorted(tokens, key=len, reverse=True)
+    return re.compile("|".join(map(re.escape, longest_first)) or "(?!)")
+
+
+def _refusal(exc: Exception) -> InvalidInputError:
+    return InvalidInputError(
+        f"the model's chat template refuses these messages: {exc}", param="input"
+    )
 
 
 def _clock_values(now: datetime) -> dict[str, str]:

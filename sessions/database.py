@@ -8,6 +8,9 @@ Raises StoreUnavailableError for what the world does to a database, ForeignDatab
 that is not this program's.
 """
 
+import asyncio
+import threading  # noqa: TID251 (only to wait for the driver's threads)
+import weakref
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
@@ -29,6 +32,8 @@ from sessions.errors import ForeignDatabaseError, StoreUnavailableError
 VERSION_TABLE = "splice_version"
 # Any number, as long as no other program on the same PostgreSQL takes it: "spli" in ASCII.
 MIGRATION_LOCK = 0x73706C69
+
+_THREAD_EXIT_S = 2.0
 
 SQLITE_PRAGMAS = (
     "PRAGMA busy_timeout=5000",
@@ -52,7 +57,9 @@ class Database:
             self._engine = create_async_engine(parsed)
         except (NoSuchModuleError, ImportError) as exc:
             raise StoreUnavailableError(f"no driver for {parsed.drivername}: {exc}") from exc
+        self._threads: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
         if parsed.get_backend_name() == "sqlite":
+            event.listen(self._engine.sync_engine, "connect", self._remember_thread)
             event.listen(self._engine.sync_engine, "connect", _prepare_sqlite_connection)
             event.listen(self._engine.sync_engine, "begin", _begin_sqlite)
         self._writers = async_sessionmaker(self._engine, expire_on_commit=False)
@@ -80,8 +87,18 @@ class Database:
                 return await connection.run_sync(_pending)
 
     async def close(self) -> None:
-        """Let all connections go."""
+        """Let all connections go, and wait until their threads have."""
         await self._engine.dispose()
+        # A connection given up in a cancelled call ends later than `dispose`; its thread reports
+        # to the event loop, which may be closed by then.
+        await asyncio.to_thread(_join, list(self._threads))
+
+    def _remember_thread(self, connection: DBAPIConnection, _entry: ConnectionPoolEntry) -> None:
+        # aiosqlite has a thread for each connection, and no public name for it.
+        driver = getattr(connection, "driver_connection", None)
+        thread = getattr(driver, "_thread", None)
+        if isinstance(thread, threading.Thread):
+            self._threads.add(thread)
 
     @asynccontextmanager
     async def reading(self) -> AsyncIterator[AsyncSession]:
@@ -99,6 +116,11 @@ class Database:
         with _translated():
             async with self._writers() as tx, tx.begin():
                 yield tx
+
+
+def _join(threads: list[threading.Thread]) -> None:
+    for thread in threads:
+        thread.join(_THREAD_EXIT_S)
 
 
 @contextmanager

@@ -17,18 +17,21 @@ from model.config import SamplingParams
 from model.engine import Engine
 from model.errors import ModelError
 from model.messages import TableView
-from sessions.admission import Admission, AdmissionRules
+from sessions.admission import Admission, AdmissionRules, Admitted
 from sessions.errors import ConflictError, InvalidInputError
 from sessions.ids import new_session_id
+from sessions.preparation import Preparations
 from sessions.prompt import PromptComposer
 from sessions.rendering import Renderer
 from sessions.replay import replay
 from sessions.running import RunningTurns
 from sessions.store import Store
+from sessions.token_log import TurnLog
 from sessions.turn import Collaborators, RunnerRules
 from sessions.types import (
     OwnerId,
     Page,
+    ReasoningPolicy,
     Session,
     SessionId,
     Turn,
@@ -52,6 +55,8 @@ class ManagerConfig:
     checkpoint_s: float = 1.0
     cancel_grace_s: float = 5.0
     max_input_chars: int = MAX_INPUT_CHARS
+    # That may run or wait here; one more is refused before anything of it is kept.
+    max_turns: int = 1088
 
 
 class SessionManager:
@@ -76,10 +81,12 @@ class SessionManager:
             cancel_grace_s=config.cancel_grace_s,
         )
         collaborators = Collaborators(store=store, engine=engine, clock=clock, rules=rules)
+        self._preparations = Preparations(engine, self._composer)
         self._admission = Admission(
             store=store,
             engine=engine,
             composer=self._composer,
+            preparations=self._preparations,
             clock=clock,
             rules=AdmissionRules(
                 runner_id=config.runner_id,
@@ -88,10 +95,14 @@ class SessionManager:
             ),
         )
         self._running = RunningTurns(
-            collaborators, runner_id=config.runner_id, on_log=self._composer.remember
+            collaborators,
+            runner_id=config.runner_id,
+            max_turns=config.max_turns,
+            on_end=self._follow_up,
         )
 
     async def __aenter__(self) -> Self:
+        await self._preparations.__aenter__()
         await self._running.__aenter__()
         return self
 
@@ -101,7 +112,9 @@ class SessionManager:
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        self._preparations.stop()
         await self._running.__aexit__(kind, exc, traceback)
+        await self._preparations.__aexit__(kind, exc, traceback)
 
     @property
     def num_active(self) -> int:
@@ -128,8 +141,13 @@ class SessionManager:
         title: str | None = None,
         instructions: str | None = None,
         metadata: dict[str, str] | None = None,
+        reasoning: ReasoningPolicy = ReasoningPolicy.TEMPLATE,
     ) -> Session:
-        """A new session with the model that is served."""
+        """A new session with the model that is served.
+
+        `instructions` None leaves the system message to the template; an empty text means that
+        there is to be none.
+        """
         self._composer.renderer  # noqa: B018 - raises while there is none
         labels = dict(metadata or {})
         check_session(title, instructions, labels, max_chars=self._config.max_input_chars)
@@ -141,6 +159,7 @@ class SessionManager:
             instructions=instructions,
             model=info.model_id,
             fingerprint=info.fingerprint,
+            reasoning=reasoning,
             metadata=labels,
             created_at=now,
             updated_at=now,
@@ -180,6 +199,7 @@ class SessionManager:
             await runner.cancel()
         for runner in runners:
             await runner.wait()
+        await self._preparations.forget(session_id)
         with suppress(ModelError):  # an engine that is away has forgotten everything
             await self._engine.release(session_id)
 
@@ -313,4 +333,10 @@ class SessionManager:
 
     async def drain(self, timeout_s: float) -> None:
         """Take no new turns, give those that run some time, then cancel them, keeping replies."""
+        self._preparations.stop()
         await self._running.drain(timeout_s)
+
+    def _follow_up(self, admitted: Admitted, ended: Turn, log: TurnLog) -> None:
+        """What is done behind a turn: its log is at hand for the next, which may be prepared."""
+        self._composer.remember(log)
+        self._preparations.begin(admitted.session, ended)

@@ -5,21 +5,24 @@ cancellation or interruption before its first token left nothing in the conversa
 skipped, with what it was asked: its child is built on what it was built on itself.
 
 Invariants:
-    an append-only template never has a known token encoded again
+    an append-only template never has a known token encoded again, and no template has a token
+    computed again whose text, and the text before it, stayed the same
     `token_ids[:keep_tokens]` is the base's log up to there
 """
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
+from model.config import SamplingParams
 from model.engine import Engine
 from model.errors import EngineUnavailableError
+from model.messages import GenerationRequest
 from sessions.rendering import Renderer
 from sessions.store import Store
 from sessions.token_log import RecentLogs, TokenSpan, TurnLog, common_prefix, unroll
-from sessions.types import InputMessage, Session, Turn, TurnId, TurnStatus
+from sessions.types import InputMessage, ReasoningPolicy, Session, Turn, TurnId, TurnStatus
 
 # About 40 MB of Python integers at the most.
 MAX_RECENT_TOKENS = 1_000_000
@@ -39,6 +42,22 @@ class Prompt:
     num_known_tokens: int = 0
     known_fingerprint: str | None = None
     diverged_at: int | None = None
+
+    def generation(
+        self, request_id: str, session: Session, params: SamplingParams
+    ) -> GenerationRequest:
+        """What the engine is asked, for a session; parked under `request_id`."""
+        return GenerationRequest(
+            request_id=request_id,
+            token_ids=self.token_ids,
+            params=params,
+            owner=session.owner,
+            conversation_id=session.id,
+            parent_turn_id=self.table_of,
+            num_known_tokens=self.num_known_tokens,
+            parent_fingerprint=self.known_fingerprint,
+            diverged_at=self.diverged_at,
+        )
 
     def span(self, turn_id: TurnId, fingerprint: str) -> TokenSpan:
         """The turn's part of the log as long as there is no reply."""
@@ -96,6 +115,20 @@ class PromptComposer:
                 return appended
         return await self._render_again(session, log, messages, clock_at)
 
+    async def compose_ahead(self, session: Session, turn: Turn) -> Prompt | None:
+        """What every prompt that follows `turn` (ended) with words of the user's begins with.
+
+        None when that is the turn's log and no more, which is there to be continued.
+        """
+        one, other = [
+            await self.compose(session, turn, (InputMessage(role="user", text=text),))
+            for text in ("x", "y")
+        ]
+        if one.diverged_at is None:
+            return None
+        shared = one.token_ids[: common_prefix(one.token_ids, other.token_ids)]
+        return replace(one, token_ids=shared) if len(shared) > one.keep_tokens else None
+
     async def compose_again(
         self, session: Session, sibling: Turn, messages: Sequence[InputMessage], parent: Turn | None
     ) -> Prompt:
@@ -137,22 +170,43 @@ class PromptComposer:
         renderer = self.renderer
         has_system = renderer.minds_system and await self._has_system(session, log)
         added = await asyncio.to_thread(
-            renderer.follow, tuple(messages), has_system=has_system, clock_at=clock_at
+            renderer.follow,
+            tuple(messages),
+            has_system=has_system,
+            clock_at=clock_at,
+            only_answers=session.reasoning is not ReasoningPolicy.TEMPLATE,
         )
         if added is None:
             return None
-        token_ids = log.token_ids
-        rest = added.behind(log.span.reply_ids)
-        if rest == added.token_ids and self._ends_itself(log):
+        prompt_ids, reply_ids = await self._remembered(session, log)
+        rest = added.behind(reply_ids)
+        if rest == added.token_ids and self._ends_itself(reply_ids):
             # The model ended with a token that the template does not close a reply with.
-            token_ids = token_ids[:-1]
+            reply_ids = reply_ids[:-1]
+        front = prompt_ids + reply_ids
+        return self._built(log, front + rest, common_prefix(front, log.token_ids))
+
+    async def _remembered(
+        self, session: Session, log: TurnLog
+    ) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """The base's prompt and reply as they stand in front of what comes next."""
+        size = log.span.num_prompt_tokens
+        prompt_ids, reply_ids = log.token_ids[:size], log.token_ids[size:]
+        if session.reasoning is not ReasoningPolicy.DROP:
+            return prompt_ids, reply_ids
+        return await asyncio.to_thread(self.renderer.without_reasoning, prompt_ids, reply_ids)
+
+    def _built(self, log: TurnLog, token_ids: tuple[int, ...], keep: int) -> Prompt:
+        """A prompt of which the base's log has the first `keep` tokens."""
+        is_whole = keep >= len(log.token_ids) - self._ends_itself(log.span.reply_ids)
         return Prompt(
-            token_ids=token_ids + rest,
+            token_ids=token_ids,
             base_id=log.span.turn_id,
-            keep_tokens=len(token_ids),
+            keep_tokens=keep,
             table_of=log.span.turn_id,
-            num_known_tokens=len(token_ids),
+            num_known_tokens=keep,
             known_fingerprint=log.span.fingerprint,
+            diverged_at=None if is_whole else keep,
         )
 
     async def _render_again(
@@ -170,20 +224,10 @@ class PromptComposer:
                 num_known_tokens=min(len(ids), len(log.token_ids)),
                 known_fingerprint=fingerprint,
             )
-        keep = common_prefix(ids, log.token_ids)
-        is_whole = keep >= len(log.token_ids) - self._ends_itself(log)
-        return Prompt(
-            token_ids=ids,
-            base_id=base_id,
-            keep_tokens=keep,
-            table_of=base_id,
-            num_known_tokens=keep,
-            known_fingerprint=fingerprint,
-            diverged_at=None if is_whole else keep,
-        )
+        keep, met = await asyncio.to_thread(self.renderer.meet, log.token_ids, ids)
+        return self._built(log, log.token_ids[:keep] + ids[met:], keep)
 
-    def _ends_itself(self, log: TurnLog) -> bool:
-        reply_ids = log.span.reply_ids
+    def _ends_itself(self, reply_ids: tuple[int, ...]) -> bool:
         return bool(reply_ids) and reply_ids[-1] in self._engine.info.eos_token_ids
 
     async def _whole(
@@ -192,10 +236,12 @@ class PromptComposer:
         return await asyncio.to_thread(self.renderer.whole, messages, clock_at=clock_at)
 
     async def _history(self, session: Session, log: TurnLog) -> tuple[InputMessage, ...]:
+        is_dropped = session.reasoning is ReasoningPolicy.DROP
+        retell = self.renderer.answer if is_dropped else self.renderer.retell
         messages = list(_instructions(session))
         for turn in await self._store.base_turns(log.span.turn_id):
             messages += [InputMessage(role=i.role, text=i.text) for i in turn.input_items]
-            messages.append(InputMessage(role="assistant", text=turn.reply_text))
+            messages.append(InputMessage(role="assistant", text=retell(turn.reply_text)))
         return tuple(messages)
 
     async def _has_system(self, session: Session, log: TurnLog) -> bool:
@@ -203,6 +249,6 @@ class PromptComposer:
 
 
 def _instructions(session: Session) -> tuple[InputMessage, ...]:
-    if not session.instructions:
+    if session.instructions is None:
         return ()
     return (InputMessage(role="system", text=session.instructions),)

@@ -5,6 +5,7 @@ template which injects a default system message, counts or closes turns is follo
 put behind the token log, which is never encoded again.
 """
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -12,6 +13,7 @@ from datetime import datetime
 from model.errors import ModelLoadError
 from sessions.chat_template import ChatTemplate, Message
 from sessions.errors import InvalidInputError
+from sessions.reasoning import answer_of
 from sessions.template_probe import (
     ASSISTANT,
     STUB,
@@ -21,8 +23,9 @@ from sessions.template_probe import (
     USER,
     TemplateTraits,
     probe,
+    split_at_reply,
 )
-from sessions.token_log import common_prefix
+from sessions.token_log import common_prefix, common_spelling
 from sessions.types import InputMessage
 
 
@@ -82,7 +85,8 @@ class Renderer:
 
     def begins_with_system(self, messages: Sequence[InputMessage]) -> bool:
         """Whether these messages, at the start, are rendered with a system message."""
-        return bool(messages) and self._traits.takes_system and _role(messages[0]) == SYSTEM
+        fitted = fit(messages, self._traits, is_start=True)
+        return bool(fitted) and fitted[0]["role"] == SYSTEM
 
     def whole(
         self, messages: Sequence[InputMessage], *, clock_at: datetime | None = None
@@ -96,26 +100,72 @@ class Renderer:
         return self._template.encode(fitted, opens_reply=True, clock_at=clock_at)
 
     def follow(
-        self, messages: Sequence[InputMessage], *, has_system: bool, clock_at: datetime
+        self,
+        messages: Sequence[InputMessage],
+        *,
+        has_system: bool,
+        clock_at: datetime,
+        only_answers: bool = False,
     ) -> Continuation | None:
         """What new messages add behind a reply; None when the whole must be rendered again.
 
-        `has_system` matters only when `minds_system`.
+        `has_system` matters only when `minds_system`. With `only_answers` it does not matter what
+        the template would make of earlier reasoning.
         """
-        traits = self._traits
-        if not (traits.appends_behind_system if has_system else traits.appends_bare):
+        if not self._traits.appends(has_system=has_system, only_answers=only_answers):
             return None
-        stub = (*STUB_SYSTEM, *STUB) if has_system else STUB
-        fitted = fit(messages, traits, is_start=False)
-        written = self._template.write(stub, opens_reply=True, clock_at=clock_at)
-        front = self._template.encode_text(written + STUB_REPLY["content"])
-        replied = [*stub, STUB_REPLY]
+        replied = [*(STUB_SYSTEM if has_system else ()), *STUB, STUB_REPLY]
+        fitted = fit(messages, self._traits, is_start=False)
+        told = self._template.write([*replied, *STUB], opens_reply=True, clock_at=clock_at)
+        front_text = split_at_reply(told)[0] + STUB_REPLY["content"]
+        front = self._template.encode_text(front_text)
         ids = self._template.encode([*replied, *fitted], opens_reply=True, clock_at=clock_at)
         if ids[: len(front)] != front:
             return None
-        closed = self._template.encode(replied, opens_reply=False, clock_at=clock_at)
+        closed = self._template.encode_text(front_text + self._traits.closing)
         added = ids[len(front) :]
         return Continuation(token_ids=added, num_closing=common_prefix(added, closed[len(front) :]))
+
+    def meet(self, log: Sequence[int], rendered: Sequence[int]) -> tuple[int, int]:
+        """How far a log says what a rendering says: so many ids of the first stand for so many of
+        the second. Text counts, not how it was split: a sampled reply is often split otherwise
+        than it would be encoded."""
+        num_same = common_prefix(log, rendered)
+        rest, told = self._template.spell(log[num_same:]), self._template.spell(rendered[num_same:])
+        of_log, of_rendered = common_spelling(rest, told)
+        return num_same + of_log, num_same + of_rendered
+
+    # Reasoning
+
+    def retell(self, reply: str) -> str:
+        """A reply's text as the template must see it: with the tag that stood in the prompt."""
+        return self._traits.head.opening + reply if self._traits.opens_reasoning else reply
+
+    def answer(self, reply: str) -> str:
+        """A reply's text without its reasoning."""
+        return answer_of(reply, self._traits.tags, is_open=self._traits.opens_reasoning)
+
+    def without_reasoning(
+        self, prompt_ids: tuple[int, ...], reply_ids: tuple[int, ...]
+    ) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """A turn's prompt and reply as they are remembered when reasoning is dropped.
+
+        Whole tokens of the answer stay as they were sampled.
+        """
+        head = self._traits.head
+        if not head.is_kept and prompt_ids[-len(head.opening_ids) :] == head.opening_ids:
+            prompt_ids = prompt_ids[: -len(head.opening_ids)] + head.later_ids
+        text = self._template.decode(reply_ids)
+        num_cut = len(text) - len(self.answer(text))
+        if num_cut == 0:
+            return prompt_ids, reply_ids
+        num_left = bisect_left(
+            range(len(reply_ids)), num_cut, key=lambda n: len(self._template.decode(reply_ids[:n]))
+        )
+        while not text.startswith(spoken := self._template.decode(reply_ids[:num_left])):
+            num_left += 1  # in the middle of a character
+        rest = self._template.encode_words(text[num_cut : len(spoken)])
+        return prompt_ids, rest + reply_ids[num_left:]
 
 
 def fit(
@@ -125,13 +175,17 @@ def fit(
 
     `developer` is `system` to every template. Leading system messages become one. Where a template
     takes no system message (or none that late), its text goes in front of the next user message;
-    where it wants roles to alternate, messages of one role in a row become one.
+    where it wants roles to alternate, messages of one role in a row become one. An empty system
+    message says nothing, but at the start it keeps the template's own from being said.
     """
     plain = [{"role": _role(message), "content": message.text} for message in messages]
     lead: list[Message] = []
     if is_start:
         num_lead = next((n for n, m in enumerate(plain) if m["role"] != SYSTEM), len(plain))
-        lead, plain = _joined(plain[:num_lead]), plain[num_lead:]
+        lead, plain = _joined([m for m in plain[:num_lead] if m["content"]]), plain[num_lead:]
+        if num_lead and not lead and (traits.default_system or not plain):
+            lead = [{"role": SYSTEM, "content": ""}]
+    plain = [m for m in plain if m["role"] != SYSTEM or m["content"]]
     if not traits.takes_late_system:
         plain = _folded(plain)
     if not traits.takes_system:

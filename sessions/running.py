@@ -13,6 +13,7 @@ from datetime import timedelta
 from types import TracebackType
 from typing import Self
 
+from model.errors import EngineBusyError
 from sessions.admission import Admitted
 from sessions.errors import DrainingError, StoreUnavailableError
 from sessions.token_log import TurnLog
@@ -29,11 +30,17 @@ class RunningTurns:
     """Owns the task group that turns run in; leaving it ends them."""
 
     def __init__(
-        self, collaborators: Collaborators, *, runner_id: str, on_log: Callable[[TurnLog], None]
+        self,
+        collaborators: Collaborators,
+        *,
+        runner_id: str,
+        max_turns: int,
+        on_end: Callable[[Admitted, Turn, TurnLog], None],
     ) -> None:
         self._collaborators = collaborators
         self._runner_id = runner_id
-        self._on_log = on_log
+        self._max_turns = max_turns
+        self._on_end = on_end
         self._group = asyncio.TaskGroup()
         self._heartbeat: asyncio.Task[None] | None = None
         # Both empty as turns end; a runner is in the first while it is admitted, too.
@@ -78,7 +85,10 @@ class RunningTurns:
         """
         if self._is_draining:
             raise DrainingError("the server is stopping")
-        runner = TurnRunner(self._collaborators, admit, on_begin=self._add, on_log=self._on_log)
+        if len(self._runners) >= self._max_turns:
+            # The engine would say so, too, but of a turn that is in the history by then.
+            raise EngineBusyError(f"{len(self._runners)} turns run or wait already")
+        runner = TurnRunner(self._collaborators, admit, on_begin=self._add, on_end=self._on_end)
         self._runners.add(runner)
         self._idle.clear()
         self._group.create_task(self._run(runner))

@@ -79,7 +79,7 @@ class Store:
                     forked_from_id=session.forked_from,
                     revision=session.revision,
                     labels=session.metadata,
-                    settings={},
+                    settings={"reasoning": session.reasoning.value},
                     clock_at=clock_at,
                     created_at=session.created_at,
                     updated_at=session.updated_at,

@@ -56,12 +56,41 @@ def unroll(spans: Iterable[TokenSpan]) -> tuple[int, ...]:
     return token_ids
 
 
-def common_prefix(first: Sequence[int], second: Sequence[int]) -> int:
-    """How many leading ids two logs share."""
+def common_prefix(first: Sequence[object], second: Sequence[object]) -> int:
+    """How many leading items two sequences share."""
     most = min(len(first), len(second))
     if first[:most] == second[:most]:
         return most
-    return next(n for n in range(most) if first[n] != second[n])
+    return next((n for n in range(most) if first[n] != second[n]), most)
+
+
+def common_spelling(first: Sequence[str], second: Sequence[str]) -> tuple[int, int]:
+    """How many leading pieces of each make up the longest text that both begin with."""
+    numbers = (0, 0)
+    ahead = 0  # characters that the first has more of than the second, up to here
+    tail = ""  # those characters, of whichever has more
+    i = j = 0
+    while i < len(first) or j < len(second):
+        if ahead <= 0 and i < len(first):
+            piece, sign = first[i], 1
+            i += 1
+        elif ahead > 0 and j < len(second):
+            piece, sign = second[j], -1
+            j += 1
+        else:
+            break
+        if ahead * sign >= 0:
+            tail += piece
+        elif tail.startswith(piece):
+            tail = tail[len(piece) :]
+        elif piece.startswith(tail):
+            tail = piece[len(tail) :]
+        else:
+            break
+        ahead += sign * len(piece)
+        if ahead == 0:
+            numbers = (i, j)
+    return numbers
 
 
 def pack_ids(token_ids: Iterable[int]) -> bytes:

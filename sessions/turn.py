@@ -42,8 +42,10 @@ COMMIT_RETRIES_S = (0.1, 0.5, 2.0)
 ENDINGS = {
     FinishReason.STOP: TurnStatus.COMPLETED,
     FinishReason.LENGTH: TurnStatus.INCOMPLETE,
+    FinishReason.DEADLINE: TurnStatus.INCOMPLETE,
     FinishReason.CANCELLED: TurnStatus.CANCELLED,
 }
+CUTS = {FinishReason.LENGTH: "max_output_tokens", FinishReason.DEADLINE: "deadline"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +76,7 @@ class TurnRunner:
         admit: Callable[[], Awaitable[Admitted | Turn]],
         *,
         on_begin: Callable[["TurnRunner", TurnId], None],
-        on_log: Callable[[TurnLog], None],
+        on_end: Callable[[Admitted, Turn, TurnLog], None],
     ) -> None:
         self._store = collaborators.store
         self._engine = collaborators.engine
@@ -82,7 +84,7 @@ class TurnRunner:
         self._rules = collaborators.rules
         self._admit = admit
         self._on_begin = on_begin
-        self._on_log = on_log
+        self._on_end = on_end
         self._admitted: Admitted | None = None
         self._reply = GrowingReply()
         self._is_cancelled = False
@@ -230,14 +232,13 @@ class TurnRunner:
                 return replace(turn, status=TurnStatus.CANCELLED)
             assert self._error is not None, "nothing says how it ended"
             return _failed(turn, self._error)
-        is_cut = finished.reason is FinishReason.LENGTH
         assert self._sent_at is not None, "finished before it was sent"
         before_s = (self._sent_at - turn.created_at).total_seconds()
         claim = self._started.claim if self._started is not None else None
         return replace(
             turn,
             status=ENDINGS[finished.reason],
-            incomplete_reason="max_output_tokens" if is_cut else None,
+            incomplete_reason=CUTS.get(finished.reason),
             usage=to_usage(claim, finished) if claim is not None else None,
             timing=to_timing(finished, before_s),
         )
@@ -251,7 +252,8 @@ class TurnRunner:
         self._ended = ended
         self.feed.extend(closing(ended))
         span = replace(admitted.span, ids=ids)
-        self._on_log(TurnLog(span=span, token_ids=admitted.prompt.token_ids + self._reply.ids))
+        log = TurnLog(span=span, token_ids=admitted.prompt.token_ids + self._reply.ids)
+        self._on_end(admitted, ended, log)
 
     async def _commit(self, admitted: Admitted, ended: Turn, ids: tuple[int, ...]) -> bool:
         for wait_s in COMMIT_RETRIES_S:

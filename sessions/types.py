@@ -110,6 +110,17 @@ class TurnError:
     retryable: bool
 
 
+class ReasoningPolicy(StrEnum):
+    """What becomes of a reply's reasoning in the turns behind it.
+
+    `keep`: it stays. `drop`: it is cut out. `template`: whatever the model's chat template does.
+    """
+
+    KEEP = "keep"
+    DROP = "drop"
+    TEMPLATE = "template"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Session:
     """One conversation. `model` and `fingerprint` are what its token log was written with."""
@@ -120,6 +131,7 @@ class Session:
     instructions: str | None
     model: str
     fingerprint: str
+    reasoning: ReasoningPolicy = ReasoningPolicy.TEMPLATE
     metadata: dict[str, str] = field(default_factory=dict)
     head_turn_id: TurnId | None = None
     forked_from: TurnId | None = None
@@ -132,8 +144,8 @@ class Session:
 class Turn:
     """One exchange: what was put in, and the reply so far or as it ended.
 
-    `incomplete_reason` is `max_output_tokens` when the reply was cut. `client_turn_id` makes
-    submission idempotent.
+    `incomplete_reason` is `max_output_tokens` or `deadline` when the reply was cut.
+    `client_turn_id` makes submission idempotent.
     """
 
     id: TurnId

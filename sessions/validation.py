@@ -9,6 +9,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+from model.config import SamplingParams
 from sessions.errors import InvalidInputError, UnsupportedInputError
 from sessions.types import InputMessage, TurnRequest
 
@@ -61,8 +62,15 @@ def check_messages(messages: Sequence[InputMessage], *, max_chars: int) -> None:
 def check_request(request: TurnRequest, *, max_chars: int) -> None:
     """Everything about a turn's request that can be told without the session."""
     check_messages(request.input, max_chars=max_chars)
+    check_params(request.params)
     check_client_turn_id(request.client_turn_id)
     check_metadata(request.metadata)
+
+
+def check_params(params: SamplingParams) -> None:
+    """Raise InvalidInputError for stop strings that can't be stored; the rest is numbers."""
+    for number, stop in enumerate(params.stop):
+        check_text(stop, param=f"stop[{number}]")
 
 
 def check_client_turn_id(client_turn_id: str | None) -> None:

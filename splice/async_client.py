@@ -73,9 +73,16 @@ class AsyncSessions:
         title: str | None = None,
         instructions: str | None = None,
         metadata: Mapping[str, str] | None = None,
+        reasoning: str | None = None,
     ) -> "AsyncSession":
-        """Begin a conversation; `instructions` are its system prompt."""
-        fields = {"title": title, "instructions": instructions, "metadata": metadata}
+        """Begin a conversation; `instructions` are its system prompt, `reasoning` says what
+        becomes of a reply's reasoning behind its turn (keep, drop or template)."""
+        fields = {
+            "title": title,
+            "instructions": instructions,
+            "metadata": metadata,
+            "reasoning": reasoning,
+        }
         body = {name: value for name, value in fields.items() if value is not None}
         request = Request(method="POST", path=_SESSIONS, body=body, is_repeatable=False)
         return AsyncSession(self._transport, await self._transport.call(request))

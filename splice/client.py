@@ -114,9 +114,13 @@ class Sessions:
         title: str | None = None,
         instructions: str | None = None,
         metadata: Mapping[str, str] | None = None,
+        reasoning: str | None = None,
     ) -> "Session":
-        """Begin a conversation; `instructions` are its system prompt."""
-        created = self._inner.create(title=title, instructions=instructions, metadata=metadata)
+        """Begin a conversation; `instructions` are its system prompt, `reasoning` says what
+        becomes of a reply's reasoning behind its turn (keep, drop or template)."""
+        created = self._inner.create(
+            title=title, instructions=instructions, metadata=metadata, reasoning=reasoning
+        )
         return Session(self._loop, self._loop.run(created))
 
     def get(self, session_id: str) -> "Session":

@@ -15,7 +15,7 @@ from typing import Any
 import aiohttp
 
 from splice.errors import APIStatusError, ConnectionLostError, error_class
-from splice.events import Event, SseParser, TurnEvent, parse_event
+from splice.events import TERMINAL, Event, SseParser, TurnEvent, parse_event
 from splice.types import Json
 
 _CONNECT_S = 5.0
@@ -131,12 +131,17 @@ class Transport:
     async def _arriving(
         self, request: Request, progress: "_Progress"
     ) -> AsyncGenerator[Event, None]:
-        """What one connection brings that is new; ends early where something was lost."""
+        """What one connection brings that is new; ends early where something was lost.
+
+        An end is taken whatever its number: a server that was killed may have kept less of a reply
+        than it had shown, and then the turn ends behind what was kept.
+        """
         parser = SseParser()
         async with self._open(request, _STREAM_SILENCE_S) as response:
             async for chunk in response.content.iter_any():
                 for raw in parser.feed(chunk):
-                    if raw.get("sequence_number", -1) <= progress.last:
+                    is_old = raw.get("sequence_number", -1) <= progress.last
+                    if is_old and raw.get("type") not in TERMINAL:
                         continue
                     event = parse_event(raw)
                     if event.sequence_number > progress.last + 1:

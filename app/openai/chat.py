@@ -18,6 +18,7 @@ from app.openai.models import is_served, model_not_found
 from app.parsing import read_object
 from app.peer import beside, closing, until_gone
 from app.rest import json_answer
+from app.sampling import default_params
 from app.sse import data_event, serve_sse
 from model.messages import (
     ClaimReport,
@@ -92,7 +93,7 @@ async def create(request: web.Request) -> web.StreamResponse:
         request.app[COMPLETIONS].stream(
             request[OWNER],
             body.to_messages(),
-            body.to_params(request.app[CONFIG].default_sampling),
+            body.to_params(default_params(request.app)),
             request_id=completion.id,
         )
     )
@@ -192,4 +193,5 @@ def _choice(delta: Json, finish_reason: str | None = None) -> Json:
 
 
 def _finish_reason(finished: GenerationFinished) -> str:
-    return "length" if finished.reason is FinishReason.LENGTH else "stop"
+    is_cut = finished.reason in (FinishReason.LENGTH, FinishReason.DEADLINE)
+    return "length" if is_cut else "stop"

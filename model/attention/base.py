@@ -6,6 +6,7 @@ the keys and values in the cache and lets the backend read them through the bloc
 belongs to one step travels as the keyword `splice_step`, so nothing is global.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol, Required, TypedDict, Unpack
 
@@ -53,13 +54,14 @@ class Step:
     cache: KVCache
     batch: Batch
     plan: AttentionPlan
+    windows: Sequence[int | None]
+    """Of each layer, as `observe` found them: what layers say of it by keyword isn't all."""
 
 
 class _Options(TypedDict, total=False):
     """What models pass along by keyword; more than this comes and is of no use here."""
 
     splice_step: Required[Step]
-    sliding_window: int | None
     softcap: float | None
 
 
@@ -79,7 +81,7 @@ def paged_attention(
     step.cache.write(layer, step.batch.places, key[0].transpose(0, 1), value[0].transpose(0, 1))
     spec = AttentionSpec(
         scaling=query.shape[-1] ** -0.5 if scaling is None else scaling,
-        window=options.get("sliding_window"),
+        window=step.windows[layer],
         softcap=options.get("softcap"),
     )
     output = step.plan.attend(query[0].transpose(0, 1), step.cache.layer(layer), spec)

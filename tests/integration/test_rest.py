@@ -32,6 +32,16 @@ async def test_a_session_needs_no_body():
         assert (await front.call("POST", "/v1/sessions"))[0] == 201
 
 
+async def test_a_session_shows_what_becomes_of_reasoning():
+    async with serving() as front:
+        _, usual = await front.call("POST", "/v1/sessions")
+        status, dropping = await front.call("POST", "/v1/sessions", json={"reasoning": "drop"})
+        assert (status, dropping["reasoning"], usual["reasoning"]) == (201, "drop", "template")
+
+        status, body = await front.call("POST", "/v1/sessions", json={"reasoning": "forget"})
+        assert (status, body["error"]["param"]) == (400, "reasoning")
+
+
 async def test_a_list_goes_on_behind_a_session():
     async with serving() as front:
         sessions = [await front.session() for _ in range(3)]
@@ -43,13 +53,33 @@ async def test_a_list_goes_on_behind_a_session():
 
 
 @pytest.mark.parametrize(
-    ("query", "param"), [("limit=0", "limit"), ("limit=x", "limit"), ("order=up", "order")]
+    ("query", "param"),
+    [
+        ("limit=0", "limit"),
+        ("limit=x", "limit"),
+        ("limit=1_0", "limit"),
+        ("limit=%2B3", "limit"),
+        ("limit=%D9%A3", "limit"),
+        ("order=up", "order"),
+    ],
 )
 async def test_a_wrong_query_is_named(query, param):
     async with serving() as front:
         status, body = await front.call("GET", f"/v1/sessions?{query}")
 
     assert (status, body["error"]["param"]) == (400, param)
+
+
+async def test_a_body_in_a_wrong_encoding_is_the_senders_mistake():
+    async with serving() as front:
+        status, body = await front.call(
+            "POST",
+            "/v1/sessions",
+            data=b"{}",
+            headers={"Content-Encoding": "gzip", "Content-Type": "application/json"},
+        )
+
+    assert (status, body["error"]["code"]) == (400, "invalid_request")
 
 
 async def test_a_turn_answers_with_the_whole_response():

@@ -1,18 +1,32 @@
 """Any interleaving of turns, siblings, forks, cancels, evictions and steps: each reply equals what
 would follow without a cache, and the books balance after every operation."""
 
+from dataclasses import replace
 from itertools import count
 
+import pytest
+import torch
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
 
+from benchmarks.dense import DenseOracle, build_model, tiny_llama
+from model.attention.base import IMPLEMENTATION, register
+from model.attention.reference import ReferenceBackend
 from model.cache_manager import CacheManager
 from model.config import EngineConfig, SamplingParams
 from model.core import CoreLimits, EngineCore
 from model.errors import ContextLengthError, EngineBusyError
-from model.messages import FinishReason, GenerationFinished, GenerationRequest, GenerationStarted
+from model.kv_cache import KVCache
+from model.messages import (
+    FinishReason,
+    GenerationDelta,
+    GenerationFinished,
+    GenerationRequest,
+    GenerationStarted,
+)
 from model.prefix_index import BlockHasher
+from model.runner import ModelRunner, ModelShape
 from tests.support.shadow_runner import ShadowRunner
 from tests.support.tiny_model import LetterTokenizer
 
@@ -28,8 +42,17 @@ class EngineCoreMachine(RuleBasedStateMachine):
 
     def __init__(self):
         super().__init__()
-        ticks = count()
-        self.runner = ShadowRunner(BLOCK_SIZE, VOCAB_SIZE)
+        self.ticks = count()
+        self.num_rows_before_crashes = 0
+        self._start()
+        self.ids = count()
+        self.requests: dict[str, GenerationRequest] = {}
+        self.logs: dict[str, list[int]] = {}
+        self.delivered: dict[str, list[int]] = {}
+
+    def _start(self):
+        """A new engine, with nothing in its cache."""
+        self.runner = self.build_runner()
         self.core = EngineCore(
             EngineConfig(token_budget=11, max_running=4, max_waiting=6, check_books=True),
             CoreLimits(
@@ -38,15 +61,17 @@ class EngineCoreMachine(RuleBasedStateMachine):
                 eos_token_ids=frozenset(),
                 block_bytes=1,
             ),
-            CacheManager(NUM_BLOCKS, BlockHasher("shadow", "none", BLOCK_SIZE)),
+            CacheManager(NUM_BLOCKS, BlockHasher("shadow", "none", BLOCK_SIZE), poison_blocks=True),
             self.runner,
             LetterTokenizer(),
-            clock=lambda: float(next(ticks)),
+            clock=lambda: float(next(self.ticks)),
         )
-        self.ids = count()
-        self.requests: dict[str, GenerationRequest] = {}
-        self.logs: dict[str, list[int]] = {}
-        self.started: dict[str, int] = {}
+
+    def build_runner(self):
+        return ShadowRunner(BLOCK_SIZE, VOCAB_SIZE)
+
+    def expected_reply(self, prompt, num_tokens):
+        return self.runner.reply(prompt, num_tokens)
 
     @rule(target=turns, new=new_tokens, num=replies, owner=st.sampled_from("ab"), stop=stops)
     def begin(self, new, num, owner, stop):
@@ -122,6 +147,15 @@ class EngineCoreMachine(RuleBasedStateMachine):
     def evict_everything(self):
         self.core.evict(None)
 
+    @rule()
+    def crash(self):
+        """The process dies; a new one goes on with what was in flight."""
+        self._start()
+        for name, request in self.requests.items():
+            if name not in self.logs:
+                resumed = replace(request, resumed_ids=tuple(self.delivered[name]))
+                self._take(self.core.submit(resumed))
+
     @invariant()
     def books_balance(self):
         self.core.cache.check()
@@ -144,7 +178,7 @@ class EngineCoreMachine(RuleBasedStateMachine):
         name = f"turn{next(self.ids)}"
         prompt = [*log, *new]
         # Letters that will come up: the first wait in computed blocks until the last decides.
-        coming = self.runner.reply(prompt, 9)[stop : stop + 3]
+        coming = self.expected_reply(prompt, 9)[stop : stop + 3]
         stops = (LetterTokenizer().decode(coming),) if stop else ()
         request = GenerationRequest(
             request_id=name,
@@ -161,6 +195,7 @@ class EngineCoreMachine(RuleBasedStateMachine):
         except (ContextLengthError, EngineBusyError):
             self.logs[name] = [0]
         self.requests[name] = request
+        self.delivered[name] = []
         return name
 
     def _take(self, outputs):
@@ -169,13 +204,16 @@ class EngineCoreMachine(RuleBasedStateMachine):
             if isinstance(output.event, GenerationStarted):
                 claim = output.event.claim
                 assert claim.num_reused + claim.computed == len(request.token_ids)
-                assert claim.computed >= 1
+                # One token is always computed; of one that goes on it may be the reply's.
+                assert claim.computed >= (0 if self.delivered[output.request_id] else 1)
+            elif isinstance(output.event, GenerationDelta):
+                self.delivered[output.request_id] += output.event.token_ids
             elif isinstance(output.event, GenerationFinished):
                 self._check_reply(request, output.event)
                 self.logs[output.request_id] = [*request.token_ids, *output.event.token_ids]
 
     def _check_reply(self, request, finished):
-        expected = self.runner.reply(request.token_ids, 64)
+        expected = self.expected_reply(request.token_ids, len(finished.token_ids) + 3)
         num = len(finished.token_ids)
         assert list(finished.token_ids) == expected[:num]
         assert finished.text == LetterTokenizer().decode(expected[:num])
@@ -185,11 +223,43 @@ class EngineCoreMachine(RuleBasedStateMachine):
         assert not any(s in finished.text for s in request.params.stop)
 
 
-TestEngineCore = EngineCoreMachine.TestCase
-TestEngineCore.settings = settings(
-    max_examples=150,
-    stateful_step_count=40,
-    derandomize=True,
-    deadline=None,
-    suppress_health_check=list(HealthCheck),
-)
+class DenseMachine(EngineCoreMachine):
+    """The same with a real model, held against plain forwards over whole token lists."""
+
+    oracle = DenseOracle(tiny_llama(VOCAB_SIZE))
+
+    def build_runner(self):
+        register()
+        model = build_model(tiny_llama(VOCAB_SIZE), IMPLEMENTATION)
+        shape = ModelShape.of(model)
+        cache = KVCache(shape.kv_shape(BLOCK_SIZE, torch.float32), NUM_BLOCKS, model.device)
+        cache.poison()
+        return ModelRunner(model, shape.windows, cache, ReferenceBackend())
+
+    def expected_reply(self, prompt, num_tokens):
+        token_ids = list(prompt)
+        for _ in range(num_tokens):
+            token_ids.append(int(self.oracle.logits(token_ids)[-1].argmax()))
+        return token_ids[len(prompt) :]
+
+
+def machine(cls, num_examples):
+    cls.TestCase.settings = settings(
+        max_examples=num_examples,
+        stateful_step_count=40,
+        derandomize=True,
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+    )
+    return cls.TestCase
+
+
+TestEngineCore = pytest.mark.timeout(300)(machine(EngineCoreMachine, 150))
+TestDense = pytest.mark.timeout(300)(machine(DenseMachine, 8))
+
+
+class LongDenseMachine(DenseMachine):
+    """Ten thousand operations."""
+
+
+TestLongDense = pytest.mark.full(pytest.mark.timeout(1800)(machine(LongDenseMachine, 250)))

@@ -76,4 +76,4 @@ class Books:
         return list(self.cache.pool.free_block_ids())
 
     def copies(self) -> list[tuple[int, int]]:
-        return [(c.source, c.target) for c in self.cache.take_copies()]
+        return [(e.source, e.target) for e in self.cache.take_edits()]

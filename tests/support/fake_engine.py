@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field, replace
 
+from model.config import SamplingParams
 from model.engine import Engine, EngineState
 from model.errors import EngineDiedError, EngineUnavailableError, ModelError
 from model.messages import (
@@ -43,6 +44,7 @@ INFO = EngineInfo(
     max_context_tokens=4096,
     vocab_size=100_000,
     eos_token_ids=(EOS,),
+    sampling=SamplingParams(temperature=0.7),
 )
 
 

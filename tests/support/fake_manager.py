@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
+from model.config import SamplingParams
 from model.messages import (
     BlockView,
     ClaimReport,
@@ -124,7 +125,7 @@ class FakeManager:
             exc, self.raises = self.raises, None
             raise exc
 
-    async def create(self, owner, *, title=None, instructions=None, metadata=None) -> Session:
+    async def create(self, owner, *, title=None, instructions=None, **options) -> Session:
         self._check()
         session = Session(
             id=SessionId(f"conv_{next(self._ids)}"),
@@ -133,9 +134,9 @@ class FakeManager:
             instructions=instructions,
             model="tiny",
             fingerprint="f",
-            metadata=metadata or {},
             created_at=NOW,
             updated_at=NOW,
+            **options,
         )
         self.sessions[session.id] = session
         return session
@@ -369,6 +370,7 @@ class FakeEngine:
             max_context_tokens=2048,
             vocab_size=99,
             eos_token_ids=(2,),
+            sampling=SamplingParams(temperature=0.7),
         )
 
     async def stats(self) -> EngineStats:

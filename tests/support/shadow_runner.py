@@ -11,8 +11,8 @@ from collections.abc import Sequence
 import torch
 
 from model.batch import BatchRow
-from model.cache_manager import BlockCopy
-from model.sampler import Draw, sample
+from model.cache_manager import BlockEdit
+from model.sampler import Draw, Sampled, sample
 
 
 def extend(prefix: int, token_id: int) -> int:
@@ -26,11 +26,16 @@ class ShadowRunner:
         self._vocab_size = vocab_size
         self._slots: dict[int, int] = {}
 
-    def forward(self, rows: Sequence[BatchRow], copies: Sequence[BlockCopy]) -> torch.Tensor:
-        for copy in copies:
+    def forward(self, rows: Sequence[BatchRow], edits: Sequence[BlockEdit]) -> torch.Tensor:
+        for edit in edits:
             for offset in range(self._block_size):
-                source = self._slots.get(copy.source * self._block_size + offset, -1)
-                self._slots[copy.target * self._block_size + offset] = source
+                # Poisoned slots are empty: reading one is a KeyError.
+                target = edit.target * self._block_size + offset
+                self._slots.pop(target, None)
+                if edit.source is not None:
+                    source = edit.source * self._block_size + offset
+                    if source in self._slots:
+                        self._slots[target] = self._slots[source]
         ends = [self._write(row) for row in rows]
         logits = torch.zeros(sum(r.has_logits for r in rows), self._vocab_size)
         wanted = [end for row, end in zip(rows, ends, strict=True) if row.has_logits]
@@ -38,7 +43,7 @@ class ShadowRunner:
             logits[i, end % self._vocab_size] = 50.0
         return logits
 
-    def sample(self, logits: torch.Tensor, draws: Sequence[Draw]) -> list[int]:
+    def sample(self, logits: torch.Tensor, draws: Sequence[Draw]) -> list[Sampled]:
         return sample(logits, draws)
 
     def reply(self, prompt: Sequence[int], num_tokens: int) -> list[int]:

@@ -1,9 +1,15 @@
 """Bytes become checked values, or an error that names the place."""
 
+import asyncio
+
 import pytest
+from aiohttp import StreamReader
+from aiohttp.base_protocol import BaseProtocol
+from aiohttp.test_utils import make_mocked_request
 from pydantic import BaseModel, ConfigDict
 
-from app.parsing import read_json, validate
+from app.errors import PeerGoneError
+from app.parsing import read_json, read_object, validate
 from sessions.errors import InvalidInputError
 
 
@@ -53,3 +59,12 @@ def test_an_error_never_repeats_what_was_sent():
     with pytest.raises(InvalidInputError) as caught:
         validate(_Outer, {"items": [{"count": "my secret"}]})
     assert "secret" not in str(caught.value)
+
+
+async def test_a_client_that_leaves_in_mid_body_is_gone_and_no_error_of_ours():
+    body = StreamReader(BaseProtocol(asyncio.get_running_loop()), limit=2**16)
+    body.feed_data(b"{")
+    body.set_exception(ConnectionResetError("Connection lost"))
+
+    with pytest.raises(PeerGoneError):
+        await read_object(make_mocked_request("POST", "/", payload=body))

@@ -12,7 +12,7 @@ from app.protocol import (
     parse_frame,
 )
 from sessions.errors import InvalidInputError, UnsupportedInputError
-from sessions.types import InputMessage, SamplingParams
+from sessions.types import InputMessage, ReasoningPolicy, SamplingParams
 
 
 def _request(**body):
@@ -132,3 +132,16 @@ def test_what_is_wrong_with_a_frame_is_named(frame, param):
 )
 def test_the_senders_id_is_found_in_a_frame_that_is_otherwise_wrong(value, event_id):
     assert event_id_of(value) == event_id
+
+
+@pytest.mark.parametrize("policy", ReasoningPolicy)
+def test_a_session_says_what_becomes_of_reasoning(policy):
+    assert validate(SessionBody, {"reasoning": policy.value}).reasoning is policy
+    assert validate(SessionBody, {}).reasoning is ReasoningPolicy.TEMPLATE
+
+
+@pytest.mark.parametrize("value", ["forget", "", None, 1, ["keep"]])
+def test_another_policy_is_refused_by_name(value):
+    with pytest.raises(InvalidInputError) as caught:
+        validate(SessionBody, {"reasoning": value})
+    assert caught.value.param == "reasoning"

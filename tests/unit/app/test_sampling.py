@@ -52,10 +52,11 @@ def test_what_is_sent_wins():
         ("stop", ["a", ""]),
         ("stop", ""),
         ("stop", 3),
-        ("max_output_tokens", 0),
+        ("max_output_tokens", -1),
         ("max_output_tokens", 1.0),
         ("logit_bias", {"12": 101}),
         ("logit_bias", {"word": 1}),
+        ("logit_bias", {"\N{ARABIC-INDIC DIGIT THREE}": 1}),
         ("min_p", float("inf")),
     ],
 )

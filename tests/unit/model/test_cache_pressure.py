@@ -168,11 +168,12 @@ def test_looking_for_room_reads_no_more_tables_than_it_needs():
     books = Books(40)
     for i in range(10):
         books.turn(f"t{i}", range(100 * i, 100 * i + 16), conversation=f"c{i}")
-    for parked in books.cache._parked.values():
+    for parked in books.cache._parked:
         parked.table.block_ids = Watched(parked.table.block_ids)
-    sequence = books.claim("a", [1])
-    Watched.num_read = 0
+    sequence = books.sequence("a", [1])
 
+    books.cache.claim(sequence)
+    Watched.num_read = 0
     books.cache.grow(sequence, 1)
 
     assert 0 < Watched.num_read <= 2
@@ -186,12 +187,12 @@ def test_a_released_conversation_is_forgotten_and_others_are_kept():
     books.turn("one", PROMPT)
     books.turn("other", range(50, 60), conversation="other")
 
-    assert books.cache.release_conversation("conv", forget=True) == 3
+    assert books.cache.release_conversation("conv") == 3
 
     assert books.parked() == {}
     assert books.claim("again", [*PROMPT, 99]).num_computed_tokens == 0
     assert books.claim("next", [*range(50, 60), 99], conversation="other").num_computed_tokens == 10
-    assert books.cache.release_conversation("conv", forget=True) == 0
+    assert books.cache.release_conversation("conv") == 0
 
 
 def test_a_block_that_another_conversation_shares_outlives_the_released_one():
@@ -199,7 +200,7 @@ def test_a_block_that_another_conversation_shares_outlives_the_released_one():
     books.turn("one", PROMPT)
     books.turn("fork", [*PROMPT[:8], 70], conversation="fork", parent_turn_id="one")
 
-    assert books.cache.release_conversation("conv", forget=True) == 1
+    assert books.cache.release_conversation("conv") == 1
 
     assert books.parked("fork") == {"fork": [0, 1, 3]}
     assert books.claim("again", [*PROMPT, 99]).table.block_ids == [0, 1]
@@ -210,7 +211,7 @@ def test_blocks_that_two_tables_of_the_released_conversation_share_are_freed():
     books.turn("one", PROMPT)
     books.turn("sibling", [*PROMPT[:8], 70])
 
-    assert books.cache.release_conversation("conv", forget=True) == 4
+    assert books.cache.release_conversation("conv") == 4
 
     assert books.cache.count_blocks() == (0, 0, 0, 16)
 

@@ -1,20 +1,14 @@
 """The engine core on tiny models: turns, sharing, pressure and ends, against the dense oracle."""
 
-import random
-
 import pytest
 
 from benchmarks.dense import VOCAB_SIZE, DenseOracle, tiny_llama, tiny_qwen3
 from model.config import SamplingParams
 from model.errors import ContextLengthError, EngineBusyError, InvalidGenerationError
 from model.messages import FinishReason, MissReason
-from tests.support.tiny_model import Harness, backends, make_request
+from tests.support.tiny_model import Harness, backends, make_request, random_ids
 
 CONFIGS = {"llama": tiny_llama, "qwen3": tiny_qwen3}
-
-
-def random_ids(seed: int, num_tokens: int) -> list[int]:
-    return [random.Random(f"{seed}/{i}").randrange(VOCAB_SIZE) for i in range(num_tokens)]
 
 
 @pytest.mark.parametrize("backend", ["reference", "batched"])
@@ -217,11 +211,12 @@ def test_what_can_never_be_served_is_refused_at_once():
 def test_the_admission_bound_is_an_error_and_the_waiting_go_on():
     harness = Harness(tiny_llama())
     object.__setattr__(harness.core._config, "max_waiting", 1)
-    harness.submit(make_request("a", random_ids(1, 4)))
+    for i in range(17):  # sixteen can run
+        harness.submit(make_request(f"a{i}", random_ids(i, 4)))
     with pytest.raises(EngineBusyError):
         harness.submit(make_request("b", random_ids(2, 4)))
     harness.run()
-    assert harness.replies["a"].finished.reason is FinishReason.LENGTH
+    assert harness.replies["a16"].finished.reason is FinishReason.LENGTH
 
 
 def test_an_owner_with_many_turns_does_not_hold_up_another():
@@ -259,3 +254,72 @@ def test_a_seed_gives_the_same_tokens_whatever_the_batch():
     crowd.run()
 
     assert crowd.replies["a"].finished.token_ids == alone.finished.token_ids
+
+
+def test_a_turn_past_its_deadline_ends_with_what_it_has():
+    harness = Harness(tiny_llama())  # its clock goes on by one with each look at it
+    params = SamplingParams(temperature=0, max_output_tokens=200, deadline_s=60)
+
+    reply = harness.generate(make_request("late", random_ids(1, 8), params=params))
+
+    assert reply.finished.reason is FinishReason.DEADLINE
+    assert 0 < len(reply.finished.token_ids) < 200
+    free = Harness(tiny_llama()).generate(
+        make_request("free", random_ids(1, 8), max_output_tokens=200)
+    )
+    num = len(reply.finished.token_ids)
+    assert reply.finished.token_ids == free.finished.token_ids[:num]
+
+
+def test_logprobs_are_those_of_the_plain_model():
+    config = tiny_llama()
+    params = SamplingParams(temperature=0.9, seed=3, max_output_tokens=6, num_logprobs=4)
+    prompt = random_ids(58, 9)
+    harness = Harness(config)
+    harness.submit(make_request("p", prompt, params=params))
+    sampled = []
+    while harness.core.has_work:
+        outputs = harness.core.step()
+        harness.take(outputs)
+        sampled += [p for o in outputs for p in getattr(o.event, "logprobs", ())]
+
+    reply = harness.replies["p"].finished.token_ids
+    dense = DenseOracle(config).logits([*prompt, *reply]).log_softmax(-1)
+    assert [p.sampled.token_id for p in sampled] == list(reply)
+    for i, logprobs in enumerate(sampled):
+        row = dense[len(prompt) + i - 1]
+        assert logprobs.sampled.logprob == pytest.approx(float(row[reply[i]]), abs=1e-4)
+        best = row.topk(4)
+        assert [t.token_id for t in logprobs.likeliest] == best.indices.tolist()
+        assert [t.logprob for t in logprobs.likeliest] == pytest.approx(
+            best.values.tolist(), abs=1e-4
+        )
+
+
+def test_tokens_that_an_engine_sampled_before_it_died_are_taken_as_they_are():
+    config = tiny_llama()
+    params = SamplingParams(temperature=1.0, seed=9, max_output_tokens=12)
+    prompt = random_ids(59, 9)
+    whole = Harness(config).generate(make_request("w", prompt, params=params))
+    ids = whole.finished.token_ids
+    for num in range(13):
+        resumed = Harness(config).generate(
+            make_request("r", prompt, params=params, resumed_ids=ids[:num])
+        )
+        assert resumed.finished.token_ids == ids
+        assert tuple(resumed.sampled) == ids[num:]
+
+
+def test_n_samples_of_one_prompt_compute_it_once():
+    harness = Harness(tiny_llama(), token_budget=64)
+    prompt = random_ids(60, 22)
+    for i in range(4):
+        params = SamplingParams(temperature=1.0, seed=i, max_output_tokens=5)
+        harness.submit(make_request(f"n{i}", prompt, params=params))
+    harness.run()
+
+    # The first computes the prompt; the others share it but for its last token.
+    claims = [reply.claim.computed for reply in harness.replies.values()]
+    assert claims[0] == 22
+    assert all(computed <= 2 for computed in claims[1:])
+    assert len({r.finished.token_ids for r in harness.replies.values()}) > 1

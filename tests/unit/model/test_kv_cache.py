@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from model.cache_manager import BlockCopy
+from model.cache_manager import BlockEdit
 from model.kv_cache import KVCache, KVShape
 
 CPU = torch.device("cpu")
@@ -52,6 +52,6 @@ def test_copies_are_carried_out_one_after_the_other():
     for block in range(6):
         cache._blocks[block] = block
 
-    cache.copy([BlockCopy(1, 2), BlockCopy(2, 3), BlockCopy(5, 1)])
+    cache.edit([BlockEdit(1, 2), BlockEdit(2, 3), BlockEdit(5, 1)])
 
     assert [int(cache._blocks[b].unique()) for b in range(6)] == [0, 5, 1, 1, 4, 5]

@@ -8,10 +8,10 @@ import pytest
 from model.prefix_index import BlockHash, BlockHasher, PrefixIndex
 
 
-def hashes_of(token_ids, *, salt="", fingerprint="f", dtype="float32", block_size=4):
+def hashes_of(token_ids, *, salt="", fingerprint="f", dtype="float32", block_size=4, num_public=0):
     hasher = BlockHasher(fingerprint, dtype, block_size)
     hashes: list[BlockHash] = []
-    hasher.extend(hashes, hasher.root(salt), token_ids)
+    hasher.extend(hashes, token_ids, salt, num_public)
     return hashes
 
 
@@ -39,16 +39,28 @@ def test_extending_in_steps_gives_the_hashes_of_the_whole():
     hasher = BlockHasher("f", "float32", 4)
     hashes: list[BlockHash] = []
     for num_tokens in (2, 5, 5, 13, 16):
-        hasher.extend(hashes, hasher.root("ann"), range(num_tokens))
+        hasher.extend(hashes, range(num_tokens), "ann")
 
     assert hashes == hashes_of(range(16), salt="ann")
+
+
+def test_the_salt_enters_behind_the_public_prefix():
+    anns = hashes_of(range(16), salt="ann", num_public=9)
+    bobs = hashes_of(range(16), salt="bob", num_public=9)
+
+    assert anns[:2] == bobs[:2]
+    assert not set(anns[2:]) & set(bobs[2:])
+    # Whoever declares less public shares no less private block.
+    assert not set(hashes_of(range(16), salt="ann", num_public=4)[1:]) & set(anns)
 
 
 def test_hashes_are_the_same_in_every_process():
     program = (
         "from model.prefix_index import BlockHasher\n"
         "hasher = BlockHasher('f', 'float32', 4)\n"
-        "print(hasher.chain(hasher.root('ann'), [1, 2, 3, 4]).hex())"
+        "hashes = []\n"
+        "hasher.extend(hashes, [1, 2, 3, 4], 'ann')\n"
+        "print(hashes[0].hex())"
     )
     other = subprocess.run(
         [sys.executable, "-c", program], check=True, capture_output=True, text=True

@@ -1,7 +1,5 @@
 """One step of a tiny model: rows in, logits out, and every row counted."""
 
-from types import SimpleNamespace
-
 import torch
 from transformers import Qwen2Config
 
@@ -9,7 +7,7 @@ from benchmarks.dense import VOCAB_SIZE, DenseOracle, build_model, tiny_llama, t
 from model.attention.base import IMPLEMENTATION, register
 from model.attention.reference import ReferenceBackend
 from model.batch import BatchRow
-from model.cache_manager import BlockCopy
+from model.cache_manager import BlockEdit
 from model.config import SamplingParams
 from model.kv_cache import KVCache
 from model.runner import ModelRunner, ModelShape
@@ -21,9 +19,10 @@ IDS = [(11 * i) % VOCAB_SIZE for i in range(20)]
 def make_runner(config=None) -> ModelRunner:
     register()
     model = build_model(config or tiny_llama(), IMPLEMENTATION)
-    cache = KVCache(ModelShape.of(model).kv_shape(4, torch.float32), 16, model.device)
+    shape = ModelShape.of(model)
+    cache = KVCache(shape.kv_shape(4, torch.float32), 16, model.device)
     cache._blocks.fill_(torch.nan)
-    return ModelRunner(model, cache, ReferenceBackend())
+    return ModelRunner(model, shape.windows, cache, ReferenceBackend())
 
 
 def test_the_shape_is_read_from_the_configuration():
@@ -35,9 +34,16 @@ def test_the_shape_is_read_from_the_configuration():
 
 
 def test_heads_without_a_size_of_their_own_share_the_hidden_size():
-    config = Qwen2Config(hidden_size=48, num_attention_heads=6, num_key_value_heads=3)
+    config = Qwen2Config(
+        vocab_size=VOCAB_SIZE,
+        hidden_size=48,
+        intermediate_size=64,
+        num_hidden_layers=1,
+        num_attention_heads=6,
+        num_key_value_heads=3,
+    )
 
-    shape = ModelShape.of(SimpleNamespace(config=config))  # type: ignore[arg-type]
+    shape = ModelShape.of(build_model(config, "eager"))
 
     assert (shape.num_kv_heads, shape.head_size) == (3, 8)
 
@@ -77,7 +83,7 @@ def test_blocks_are_copied_before_the_step_writes():
         BatchRow([IDS[6]], 6, [2, 8], has_logits=True),
         BatchRow([50], 6, [2, 4], has_logits=True),
     ]
-    logits = runner.forward(rows, [BlockCopy(8, 4)])
+    logits = runner.forward(rows, [BlockEdit(8, 4)])
 
     torch.testing.assert_close(logits[0], oracle.logits(IDS[:7])[-1], atol=1e-4, rtol=1e-4)
     torch.testing.assert_close(logits[1], oracle.logits(forked)[-1], atol=1e-4, rtol=1e-4)
@@ -100,4 +106,4 @@ def test_no_step_remembers_gradients():
 
     assert logits.is_inference()
     draw = Draw(SamplingParams(presence_penalty=1.0), 3, 3, IDS[:3], 1)
-    assert 0 <= runner.sample(logits, [draw])[0] < VOCAB_SIZE
+    assert 0 <= runner.sample(logits, [draw])[0].token_id < VOCAB_SIZE

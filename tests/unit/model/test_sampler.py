@@ -9,14 +9,19 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from model import sampler
 from model.config import SamplingParams
-from model.sampler import Draw, sample, uniform
+from model.sampler import Draw, uniform
 
 GREEDY = SamplingParams(temperature=0.0)
 
 
 def draw(params, *, seed=0, position=0, prompt=(), reply=()) -> Draw:
     return Draw(params, seed, position, [*prompt, *reply], len(prompt))
+
+
+def sample(logits, draws) -> list[int]:
+    return [sampled.token_id for sampled in sampler.sample(logits, draws)]
 
 
 def sample_one(logits, params, **fields) -> int:

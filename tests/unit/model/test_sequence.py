@@ -12,7 +12,7 @@ from model.sequence import Sequence, SequenceStatus
 def make_sequence(prompt, reply=()) -> Sequence:
     request = GenerationRequest(request_id="r", token_ids=tuple(prompt), params=SamplingParams())
     sequence = Sequence(request=request, table=BlockTable(4), arrived_s=0.0, seed=1, max_tokens=100)
-    sequence.token_ids += reply
+    sequence.token_ids.extend(reply)
     return sequence
 
 
@@ -22,13 +22,13 @@ def test_a_new_sequence_waits_with_its_whole_prompt_committed_and_nothing_comput
     assert sequence.status is SequenceStatus.WAITING
     assert (sequence.num_tokens, sequence.num_uncomputed_tokens) == (3, 3)
     assert sequence.num_prompt_tokens == sequence.num_committed_tokens == 3
-    assert sequence.reply_ids == []
+    assert sequence.reply_ids == ()
 
 
 def test_the_request_is_not_changed_by_the_reply():
     sequence = make_sequence([1, 2, 3], reply=[4])
 
-    assert sequence.reply_ids == [4]
+    assert sequence.reply_ids == (4,)
     assert sequence.request.token_ids == (1, 2, 3)
 
 
@@ -54,7 +54,7 @@ def test_what_a_stop_string_cuts_off_counts_as_not_computed(
 
     sequence.replace_reply(num_kept, tail)
 
-    assert sequence.token_ids == token_ids
+    assert list(sequence.token_ids) == token_ids
     assert sequence.num_computed_tokens == num_computed
     assert sequence.num_committed_tokens == sequence.num_tokens
 
@@ -71,7 +71,7 @@ def test_tokens_that_were_never_computed_stay_so():
 def test_a_hash_over_a_replaced_token_is_dropped():
     sequence = make_sequence(range(6), reply=range(6, 13))
     hasher = BlockHasher("f", "float32", 4)
-    hasher.extend(sequence.block_hashes, hasher.root(""), sequence.token_ids)
+    hasher.extend(sequence.block_hashes, sequence.token_ids, "")
     before = list(sequence.block_hashes)
     sequence.num_named_blocks = 2
 

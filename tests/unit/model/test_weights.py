@@ -7,9 +7,17 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from model.config import SamplingParams
 from model.errors import ModelLoadError
 from model.provision import obtain
-from model.weights import eos_token_ids, fingerprint, load_model, load_tokenizer, prepare
+from model.weights import (
+    eos_token_ids,
+    fingerprint,
+    load_model,
+    load_tokenizer,
+    prepare,
+    recommended_sampling,
+)
 from tests.support.tiny_gguf import write_tiny_gguf
 
 CPU = torch.device("cpu")
@@ -117,3 +125,15 @@ def test_the_fingerprint_changes_with_the_configuration_and_not_with_its_noise(f
 
     (folder / "config.json").write_text(json.dumps({**config, "rms_norm_eps": 0.5}))
     assert print_of(folder) != before
+
+
+def test_the_makers_recommendation_is_taken_only_if_it_is_one(tmp_path):
+    settings = tmp_path / "generation_config.json"
+    assert recommended_sampling(tmp_path) == SamplingParams(temperature=0.7)
+    settings.write_text(json.dumps({"temperature": 1.0, "top_p": 1.0}))
+    assert recommended_sampling(tmp_path) == SamplingParams(temperature=0.7)
+    settings.write_text(json.dumps({"do_sample": True, "temperature": 0.6, "top_k": 20}))
+    assert recommended_sampling(tmp_path) == SamplingParams(temperature=0.6, top_k=20)
+    settings.write_text("{")
+    with pytest.raises(ModelLoadError, match="can't be read"):
+        recommended_sampling(tmp_path)

@@ -1,6 +1,7 @@
 """What is said over the engine's socket comes out as it went in."""
 
 import pickle
+from dataclasses import replace
 
 import pytest
 
@@ -63,7 +64,9 @@ def test_a_prompt_crosses_packed_and_comes_out_whole():
 
     assert submit.request.token_ids == ()
     assert len(submit.packed_ids) == 4 * 300
-    assert submit.unpack() == REQUEST
+    unpacked = submit.unpack()
+    assert tuple(unpacked.token_ids) == REQUEST.token_ids
+    assert replace(unpacked, token_ids=REQUEST.token_ids) == REQUEST
 
 
 def test_a_long_prompt_is_small_on_the_wire():

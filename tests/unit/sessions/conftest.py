@@ -1,5 +1,7 @@
 """A store on a fresh database, and a manager with an engine that does as it is told."""
 
+from contextlib import asynccontextmanager
+
 import pytest
 
 from sessions.database import Database
@@ -7,7 +9,10 @@ from sessions.manager import ManagerConfig, SessionManager
 from sessions.store import Store
 from tests.support import tiny_tokenizer as tiny
 from tests.support.clock import FakeClock
+from tests.support.core_engine import CoreEngine
 from tests.support.fake_engine import FakeEngine
+from tests.support.template_chat import TemplateChat
+from tests.support.templates import renderer_of, tokenizer_of
 
 
 @pytest.fixture
@@ -44,3 +49,20 @@ async def manager(store, engine, clock, renderer):
     async with SessionManager(store=store, engine=engine, clock=clock, config=config) as manager:
         manager.use_renderer(renderer)
         yield manager
+
+
+@pytest.fixture
+def chatting(store, clock):
+    """A chat with a template of a name, over the engine core."""
+
+    @asynccontextmanager
+    async def start(name: str, *, token_budget: int = 4096, **options):
+        engine = CoreEngine(tokenizer_of(name), token_budget=token_budget)
+        config = ManagerConfig(runner_id="runner-1")
+        async with SessionManager(
+            store=store, engine=engine, clock=clock, config=config
+        ) as manager:
+            manager.use_renderer(renderer_of(name))
+            yield await TemplateChat.open(name, manager, engine, **options)
+
+    return start

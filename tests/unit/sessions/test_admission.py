@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from model.config import SamplingParams
-from model.errors import ContextLengthError
+from model.errors import ContextLengthError, InvalidGenerationError
 from sessions.errors import (
     IdempotencyConflictError,
     InvalidInputError,
@@ -202,6 +202,18 @@ async def test_a_prompt_too_long_is_refused_and_leaves_nothing_behind(manager, e
         await chat.submit("long " * 50)
 
     assert caught.value.num_tokens_over == caught.value.num_tokens + 1 - 90
+    assert await chat.turns(whole_tree=True) == ()
+    assert manager.num_active == 0
+
+
+async def test_a_bias_on_a_token_that_is_none_is_refused_and_nothing_is_left(manager, engine):
+    engine.becomes(vocab_size=100)
+    chat = await Chat.open(manager)
+
+    with pytest.raises(InvalidGenerationError) as caught:
+        await chat.submit("hi", params=SamplingParams(logit_bias=((99, 1.0), (100, 1.0))))
+
+    assert caught.value.param == "logit_bias"
     assert await chat.turns(whole_tree=True) == ()
     assert manager.num_active == 0
 

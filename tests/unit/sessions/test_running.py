@@ -4,6 +4,9 @@ import asyncio
 from contextlib import asynccontextmanager
 from datetime import timedelta
 
+import pytest
+
+from model.errors import EngineBusyError
 from sessions.errors import StoreUnavailableError
 from sessions.manager import ManagerConfig, SessionManager
 from sessions.store import Store
@@ -37,8 +40,8 @@ class WatchedStore(Store):
 
 
 @asynccontextmanager
-async def serve(store, engine, clock, renderer, *, runner_id="runner-1", lease_s=30.0):
-    config = ManagerConfig(runner_id=runner_id, lease_s=lease_s)
+async def serve(store, engine, clock, renderer, *, runner_id="runner-1", lease_s=30.0, **limits):
+    config = ManagerConfig(runner_id=runner_id, lease_s=lease_s, **limits)
     async with SessionManager(store=store, engine=engine, clock=clock, config=config) as manager:
         manager.use_renderer(renderer)
         yield manager
@@ -81,3 +84,17 @@ async def test_leaving_the_manager_ends_what_runs(store, engine, clock, renderer
 
     ended = await store.any_turn(turn.id)
     assert (ended.status, ended.reply_text) == (TurnStatus.CANCELLED, "Hel")
+
+
+async def test_a_turn_too_many_is_refused_and_nothing_of_it_is_kept(store, engine, clock, renderer):
+    engine.replies.append(FakeReply(holds_after=1))
+    async with serve(store, engine, clock, renderer, max_turns=1) as manager:
+        chat, other = await Chat.open(manager), await Chat.open(manager)
+        running = await chat.submit()
+
+        with pytest.raises(EngineBusyError):
+            await other.submit()
+
+        assert await other.turns(whole_tree=True) == ()
+        await manager.cancel(ANN, running.id)
+        assert (await other.say()).status is TurnStatus.COMPLETED

@@ -1,5 +1,7 @@
 """The token log: spans, whole logs, and what of them stays in memory."""
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,6 +11,7 @@ from sessions.token_log import (
     TokenSpan,
     TurnLog,
     common_prefix,
+    common_spelling,
     pack_ids,
     unpack_ids,
     unroll,
@@ -84,3 +87,35 @@ def test_a_log_beyond_the_bound_is_not_kept_at_all():
     recent.put(TurnLog(span=make_span("a", (1, 2)), token_ids=(1, 2)))
 
     assert recent.get(TurnId("a")) is None
+
+
+pieces = st.lists(st.text("ab", min_size=1, max_size=4), max_size=8)
+
+
+@given(pieces, pieces)
+def test_what_two_splits_spell_alike_is_as_long_as_can_be(first, second):
+    ends = {len("".join(second[:j])): j for j in range(len(second) + 1)}
+    met = [
+        (i, ends[len(text)])
+        for i in range(len(first) + 1)
+        if len(text := "".join(first[:i])) in ends and text == "".join(second[: ends[len(text)]])
+    ]
+
+    assert common_spelling(first, second) == max(met)
+
+
+@given(st.text("ab", max_size=20), st.lists(st.integers(0, 20)), st.lists(st.integers(0, 20)))
+def test_two_splits_of_one_text_spell_all_of_it(text, cuts, others):
+    def split(places: list[int]) -> list[str]:
+        edges = sorted({0, len(text), *(p for p in places if p < len(text))})
+        return [text[a:b] for a, b in pairwise(edges)]
+
+    first, second = split(cuts), split(others)
+
+    assert common_spelling(first, second) == (len(first), len(second))
+
+
+def test_sequences_of_different_kinds_share_what_is_equal_in_them():
+    assert common_prefix((1, 2, 3), [1, 2, 4]) == 2
+    assert common_prefix((1, 2), [1, 2, 4]) == 2
+    assert common_prefix((), [1]) == 0

@@ -138,6 +138,17 @@ async def test_a_gap_is_asked_for_again(naps):
     assert [e.sequence_number for e in got] == list(range(len(events)))
 
 
+async def test_an_end_is_taken_whatever_its_number(naps):
+    shown = turn_events("a", "b", "c")
+    kept = turn_events("a")
+    api = ScriptedApi(stream(*shown[:-1], then_break=True), stream(kept[-1]))
+
+    got, turn = await reply(api, naps)
+
+    assert [e.sequence_number for e in got] == [*range(len(shown) - 1), kept[-1]["sequence_number"]]
+    assert turn.text == "a"
+
+
 async def test_a_stream_that_never_comes_back_is_given_up(naps):
     api = ScriptedApi(*[stream(then_break=True)] * 3)
 

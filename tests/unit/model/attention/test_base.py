@@ -43,7 +43,7 @@ def step_of(rows, *, num_layers=1, heads=2, head_size=8) -> Step:
     cache = KVCache(shape, 8, CPU)
     cache._blocks.fill_(torch.nan)
     batch = Batch.build(rows, 4, CPU)
-    return Step(cache, batch, ReferenceBackend().plan(batch))
+    return Step(cache, batch, ReferenceBackend().plan(batch), (None,) * num_layers)
 
 
 def test_keys_and_values_are_stored_before_they_are_attended_to():
@@ -104,9 +104,10 @@ def test_a_model_computed_in_chunks_has_the_logits_of_its_dense_self(config, bac
     token_ids = [(7 * i) % VOCAB_SIZE for i in range(30)]
     register()
     model = build_model(config, IMPLEMENTATION)
-    cache = KVCache(ModelShape.of(model).kv_shape(4, torch.float32), 12, CPU)
+    shape = ModelShape.of(model)
+    cache = KVCache(shape.kv_shape(4, torch.float32), 12, CPU)
     cache._blocks.fill_(torch.nan)
-    runner = ModelRunner(model, cache, backends()[backend])
+    runner = ModelRunner(model, shape.windows, cache, backends()[backend])
     block_ids = [11, 3, 7, 0, 5, 9, 2, 8][: num_blocks_for(30, 4)]
     expected = DenseOracle(config).logits(token_ids)
 

@@ -1,0 +1,91 @@
+"""Block tables kept between turns, the one parked longest first.
+
+A parked table is a claim, never a lock: whoever needs blocks takes them from here, and the
+conversation computes again what it lost.
+
+Invariant: a parked table's blocks cover exactly its computed tokens (kept by `cache_manager`).
+"""
+
+from collections import Counter, OrderedDict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from model.block_table import BlockTable
+from model.prefix_index import BlockHash
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ParkedTable:
+    """A table as its turn left it; `token_ids` are those it was computed from, and one more."""
+
+    turn_id: str
+    conversation_id: str
+    owner: str
+    token_ids: Sequence[int]
+    block_hashes: list[BlockHash]
+    table: BlockTable
+    num_computed_tokens: int
+    parked_s: float
+
+
+class ParkedTables:
+    """Tables by the turn whose end they hold."""
+
+    def __init__(self) -> None:
+        self._by_turn: OrderedDict[str, ParkedTable] = OrderedDict()
+        # The turns as keys of a dict, which keeps their order.
+        self._turns_by_conversation: dict[str, dict[str, None]] = {}
+
+    def __len__(self) -> int:
+        return len(self._by_turn)
+
+    def __iter__(self) -> Iterator[ParkedTable]:
+        return iter(self._by_turn.values())
+
+    def get(self, turn_id: str | None) -> ParkedTable | None:
+        """The table parked under a turn."""
+        return None if turn_id is None else self._by_turn.get(turn_id)
+
+    def of(self, *conversation_ids: str | None) -> list[ParkedTable]:
+        """The conversations' tables."""
+        turns = (self._turns_by_conversation.get(c or "", {}) for c in conversation_ids)
+        return [self._by_turn[turn_id] for found in turns for turn_id in found]
+
+    def add(self, parked: ParkedTable) -> None:
+        """Keep a table, as the last to be taken from."""
+        assert parked.turn_id not in self._by_turn, f"{parked.turn_id} is parked already"
+        self._by_turn[parked.turn_id] = parked
+        self._turns_by_conversation.setdefault(parked.conversation_id, {})[parked.turn_id] = None
+
+    def take(self, turn_id: str) -> ParkedTable:
+        """Take a table out, blocks and all."""
+        parked = self._by_turn.pop(turn_id)
+        turns = self._turns_by_conversation[parked.conversation_id]
+        del turns[turn_id]
+        if not turns:
+            del self._turns_by_conversation[parked.conversation_id]
+        return parked
+
+    def oldest(self) -> ParkedTable:
+        """The table parked longest; there must be one."""
+        return next(iter(self._by_turn.values()))
+
+    def shrink(self, turn_id: str) -> int:
+        """Cut a table's last block off and take the table out if that was all; the block's id.
+
+        The tail goes before the head, since a head is of use to more others.
+        """
+        parked = self._by_turn[turn_id]
+        block_id = parked.table.block_ids.pop()
+        if parked.table.block_ids:
+            # Written over in place, so the order stays.
+            self._by_turn[turn_id] = replace(
+                parked, num_computed_tokens=min(parked.num_computed_tokens, parked.table.num_slots)
+            )
+        else:
+            self.take(turn_id)
+        return block_id
+
+    def holders(self) -> Counter[int]:
+        """How many parked tables hold each block."""
+        return Counter(block_id for parked in self for block_id in parked.table.block_ids)

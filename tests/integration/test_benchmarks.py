@@ -1,0 +1,37 @@
+"""The benchmarks run, at a size that measures nothing."""
+
+import json
+import re
+
+import pytest
+
+from benchmarks import reuse
+from tests.support.tiny_gguf import write_tiny_gguf
+
+
+@pytest.fixture(scope="module")
+def arguments(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("benchmarks")
+    write_tiny_gguf(folder / "Tiny.gguf")
+    model = ["--model", str(folder / "Tiny.gguf"), "--models-dir", str(folder / "models")]
+    return [*model, "--histories", "20,40", "--new-tokens", "5", "--repeats", "2"]
+
+
+def test_reuse_prints_a_row_for_each_history_with_what_was_computed(arguments, capsys):
+    assert reuse.main(arguments) == 0
+
+    rows = re.findall(
+        r"^ +(\d+) +(\d+) +(\d+) +[\d.]+ ms +[\d.]+ ms", capsys.readouterr().out, re.M
+    )
+    # With reuse the new tokens and the reply's one token that was never fed.
+    assert rows == [("20", "6", "25"), ("40", "6", "45")]
+
+
+def test_reuse_gives_every_sample_as_json(arguments, capsys):
+    assert reuse.main([*arguments, "--json"]) == 0
+
+    document = json.loads(capsys.readouterr().out)
+    assert [h["history"] for h in document["histories"]] == [20, 40]
+    for history in document["histories"]:
+        assert [s["rows"] for s in history["kept"]] == [6, 6]
+        assert all(s["first_token_s"] > 0 for s in (*history["kept"], *history["dropped"]))

@@ -1,0 +1,50 @@
+"""The data folder: held by one server, and known again by its runner id."""
+
+import os
+
+import pytest
+
+from app.data_dir import DataDirError, open_data_dir
+
+
+def test_the_runner_id_is_the_same_at_every_start(tmp_path):
+    folder = tmp_path / "new" / "data"
+    with open_data_dir(folder) as first:
+        pass
+    with open_data_dir(folder) as second:
+        pass
+
+    assert first == second
+    assert len(first) == 16
+
+
+def test_two_folders_have_two_runner_ids(tmp_path):
+    with open_data_dir(tmp_path / "a") as one, open_data_dir(tmp_path / "b") as other:
+        assert one != other
+
+
+def test_a_second_server_in_the_folder_is_refused_and_the_first_goes_on(tmp_path):
+    with (
+        open_data_dir(tmp_path) as first,
+        pytest.raises(DataDirError, match="another server uses"),
+        open_data_dir(tmp_path),
+    ):
+        pass
+    with open_data_dir(tmp_path) as again:
+        assert again == first
+
+
+def test_an_empty_runner_id_is_made_anew(tmp_path):
+    (tmp_path / "runner-id").write_text("\n")
+    with open_data_dir(tmp_path) as made:
+        assert made
+    assert (tmp_path / "runner-id").read_text().strip() == made
+
+
+def test_a_folder_that_cannot_be_is_refused_with_the_reason(tmp_path):
+    (tmp_path / "file").touch()
+    with (
+        pytest.raises(DataDirError, match=os.strerror(20)),
+        open_data_dir(tmp_path / "file" / "data"),
+    ):
+        pass
