@@ -112,6 +112,8 @@ class Engine:
         if self._supervisor is not None:
             # Not cancelled: it has a process to see off.
             await asyncio.wait([self._supervisor])
+        # Between two processes nobody has told those who wait for the next one.
+        self._fail_in_flight(EngineUnavailableError, "the engine was closed")
         if self._loaded and not self._loaded.done():
             self._loaded.set_exception(EngineUnavailableError("the engine was closed"))
 
@@ -129,7 +131,7 @@ class Engine:
         flight = Flight(_with_seed(request), self._now())
         self._flights[request.request_id] = flight
         try:
-            self._send(Submit.of(flight.request()))
+            self._send(Submit.of(flight.request(self._now())))
             while True:
                 event = await flight.stream.get()
                 if isinstance(event, ModelError):
@@ -156,7 +158,7 @@ class Engine:
     def _resubmit(self) -> None:
         """Let a new process go on with what was in flight."""
         for request_id, flight in self._flights.items():
-            self._send(Submit.of(flight.request()))
+            self._send(Submit.of(flight.request(self._now())))
             if flight.is_cancelled:
                 self._send(Cancel(request_id))
 

@@ -56,14 +56,12 @@ def test_without_instructions_what_the_template_says_itself_is_public():
 async def test_owners_share_the_blocks_of_public_instructions_and_nothing_behind(store, clock):
     engine = CoreEngine(tokenizer_of("chatml"))
     config = ManagerConfig(runner_id="runner-1", public_instructions=frozenset({SYSTEM}))
-    claims = {}
+    claims, request = {}, ask("My secret is blue.", params=ONE_TOKEN)
     async with SessionManager(store=store, engine=engine, clock=clock, config=config) as manager:
         manager.use_renderer(renderer_of("chatml"))
         for owner in ("ann", "bob", "ann"):
             session = await manager.create(OwnerId(owner), instructions=SYSTEM)
-            turn = await manager.submit(
-                session.owner, session.id, ask("My secret is blue.", params=ONE_TOKEN)
-            )
+            turn = await manager.submit(session.owner, session.id, request)
             async for _ in manager.read(session.owner, turn.id):
                 pass
             claims[owner] = (await manager.turn(session.owner, turn.id)).usage.claim
