@@ -7,9 +7,9 @@ SHELL := bash
 .DEFAULT_GOAL := help
 MAKEFLAGS += --no-builtin-rules --no-print-directory
 
-# As in the engine's process: threads that wait for each other sleep instead of spinning, so that a
-# busy machine slows the tests down by what it lacks and not twentyfold.
-export OMP_WAIT_POLICY ?= PASSIVE
+# As in the engine's process (model/process.py): threads that wait for each other soon sleep, so
+# that a busy machine slows the tests down by what it lacks and not twentyfold.
+export GOMP_SPINCOUNT ?= 1000
 
 PYTHON ?= $(firstword $(shell for v in 3.11 3.12 3.13; do command -v python$$v; done; command -v python3))
 VENV := .venv

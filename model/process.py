@@ -11,6 +11,10 @@ from model.config import EngineConfig
 from model.wire import HEADER, Command, Report, Start, decode, encode
 
 _EXIT_S = 5.0
+_SPIN_COUNT = "1000"
+"""How often an OpenMP thread looks for the others before it sleeps. By GNU's own 300,000 it keeps
+its core from the thread it waits for whenever another process has the other core: tokens take 3 to
+30 times as long (docs/benchmarks.md). Sleeping at once costs half the speed of an idle machine."""
 _PACKAGES = Path(__file__).resolve().parent.parent
 
 
@@ -94,12 +98,10 @@ class EngineProcess:
 
 
 def _environment() -> dict[str, str]:
-    """The caller's, with this program's packages importable wherever it was started.
-
-    OpenMP's threads sleep while they wait for each other unless the caller says otherwise. By
-    default they spin, and where another process wants one of the cores every step waits for a
-    thread that waits for its core: 1,446 ms a token instead of 64 on two busy cores.
-    """
+    """The caller's, with this program's packages importable wherever it was started, and a short
+    patience for OpenMP's threads, unless the caller has set one."""
     path = os.environ.get("PYTHONPATH")
     packages = os.pathsep.join(filter(None, (str(_PACKAGES), path)))
-    return {"OMP_WAIT_POLICY": "PASSIVE", **os.environ, "PYTHONPATH": packages}
+    is_set = "OMP_WAIT_POLICY" in os.environ or "GOMP_SPINCOUNT" in os.environ
+    patience = {} if is_set else {"GOMP_SPINCOUNT": _SPIN_COUNT}
+    return {**patience, **os.environ, "PYTHONPATH": packages}
