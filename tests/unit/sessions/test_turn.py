@@ -318,3 +318,28 @@ async def test_a_reply_that_cannot_be_stored_is_never_shown_as_complete(
         # The row is still active; it belongs to nobody, and recovery ends it.
         assert await manager.recover() == 1
         assert (await manager.turn(ANN, turn.id)).status is TurnStatus.INTERRUPTED
+
+
+class BrokenStore(Store):
+    """Trips over our own mistake in the end of every turn that says "broken"."""
+
+    async def end_turn(self, lease, turn, ids):
+        if turn.input_items[0].text == "broken":
+            raise ValueError("a bug")
+        return await super().end_turn(lease, turn, ids)
+
+
+async def test_an_end_that_our_own_mistake_spoils_ends_no_other_turn(
+    engine, clock, renderer, database
+):
+    async with make_manager(BrokenStore(database), engine, clock, renderer) as manager:
+        engine.replies += [FakeReply(holds_after=1), FakeReply()]
+        chat, other = await Chat.open(manager), await Chat.open(manager)
+        held = await chat.submit("hello")
+        await engine.held(held.id)
+
+        broken = await other.say("broken")
+        engine.let_go()
+
+        assert (broken.status, broken.error.code) == (TurnStatus.FAILED, "internal")
+        assert (await chat.end(held)).status is TurnStatus.COMPLETED
