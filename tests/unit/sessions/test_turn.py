@@ -268,7 +268,7 @@ async def test_a_checkpoint_has_the_reply_so_far_and_its_ids(manager, engine, st
     turn = await chat.submit()
     await engine.held(turn.id)
 
-    stored, span = await store.any_turn(turn.id), await store.span(turn.id)
+    stored, span = await store.any_turn(turn.id), (await store.spans(turn.id))[-1]
 
     # The first delta is kept at once; the others came within the second behind it.
     assert (stored.status, stored.reply_text) == (TurnStatus.RUNNING, "a")
@@ -290,7 +290,7 @@ async def test_the_log_is_the_prompt_and_what_was_committed(manager, engine, sto
     chat = await Chat.open(manager)
     turn = await chat.say()
 
-    span = await store.span(turn.id)
+    span = (await store.spans(turn.id))[-1]
 
     assert span.prompt_ids == engine.requests[0].token_ids
     assert span.reply_ids == (*encode("Hello"), EOS)
