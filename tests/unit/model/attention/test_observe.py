@@ -133,3 +133,15 @@ def test_a_layer_that_is_run_twice_is_refused():
 
     with pytest.raises(ModelLoadError, match="more than once"):
         observe(model)
+
+
+def test_a_model_that_needs_more_than_a_text_is_refused():
+    model = llama()
+
+    def forward(*_, **__):
+        raise ValueError("which language?")
+
+    model.model.forward = forward
+
+    with pytest.raises(ModelLoadError, match="fails on a short text: which language"):
+        observe(model)
