@@ -124,7 +124,8 @@ class _Parts:
     async def run_manager(self, app: web.Application) -> AsyncIterator[None]:
         async with self.manager:
             num_interrupted = await self.manager.recover()
-            logger.info("%d turns were interrupted by the last stop", num_interrupted)
+            if num_interrupted:
+                logger.info("turns interrupted by the last stop: %d", num_interrupted)
             yield
 
     async def run_load(self, app: web.Application) -> AsyncIterator[None]:
