@@ -7,9 +7,11 @@ imported by the command that needs it.
 
 import asyncio
 import inspect
+import logging
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -28,9 +30,13 @@ from model.errors import ModelError
 from sessions.errors import SessionsError
 
 if TYPE_CHECKING:
+    from aiohttp import web
+
     from app.config import AppConfig
     from app.serving import Serving
     from model.messages import EngineInfo
+
+logger = logging.getLogger(__name__)
 
 app = typer.Typer(
     help="A chat server whose conversations stay in memory.",
@@ -125,15 +131,30 @@ def _serve_on(settings: Settings, config: "AppConfig", server: "Serving", url: s
     console = Console(stderr=True)
     failures: list[str] = []
 
+    is_for_machines = settings.log_format == "json"  # then every line is JSON
+
     def say(message: str) -> None:
-        console.print(f"[dim]·[/dim] {escape(message)}", highlight=False)
+        if is_for_machines:
+            logger.info(message)
+        else:
+            console.print(f"[dim]·[/dim] {escape(message)}", highlight=False)
 
     def ready(info: "EngineInfo") -> None:
-        console.print(_banner(url, info, settings))
+        if is_for_machines:
+            logger.info("ready", extra={"url": url, **asdict(info)})
+        else:
+            console.print(_banner(url, info, settings))
 
     def failed(message: str) -> None:
         failures.append(message)
         server.stop()
+
+    async def stop(application: "web.Application") -> None:
+        say(
+            f"stopping: running replies get {settings.drain_timeout_s:g} s to end; "
+            "Ctrl-C again cuts them off"
+        )
+        await drain(application)
 
     application = build_application(
         config,
@@ -143,7 +164,7 @@ def _serve_on(settings: Settings, config: "AppConfig", server: "Serving", url: s
         on_failed=failed,
     )
     say(f"listening on {url}; loading the model")
-    asyncio.run(server.run(application, drain))
+    asyncio.run(server.run(application, stop))
     if failures:
         raise _RefusalError(failures[0])
     say("stopped")
