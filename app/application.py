@@ -98,12 +98,17 @@ class _Parts:
         self._readiness = readiness
         self._hooks = hooks
         self._database = Database(config.database_url)
-        self.completions = Completions(engine=engine)
+        public = config.public_instructions
+        self.completions = Completions(engine=engine, public_instructions=public)
         self.manager = SessionManager(
             store=Store(self._database),
             engine=engine,
             clock=config.clock,
-            config=ManagerConfig(runner_id=config.runner_id, max_turns=config.max_turns),
+            config=ManagerConfig(
+                runner_id=config.runner_id,
+                max_turns=config.max_turns,
+                public_instructions=public,
+            ),
         )
 
     async def run_database(self, app: web.Application) -> AsyncIterator[None]:

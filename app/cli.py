@@ -189,6 +189,7 @@ def _app_config(settings: Settings, runner_id: str) -> "AppConfig":
         sse_keepalive_s=settings.sse_keepalive_s,
         drain_timeout_s=settings.drain_timeout_s,
         page_dir=page if (page / "index.html").exists() else None,
+        public_instructions=frozenset(map(_read_public, settings.public_instructions)),
         sampling=SamplingDefaults(
             temperature=settings.default_temperature,
             top_p=settings.default_top_p,
@@ -196,6 +197,14 @@ def _app_config(settings: Settings, runner_id: str) -> "AppConfig":
             deadline_s=settings.max_turn_s,
         ),
     )
+
+
+def _read_public(path: Path) -> str:
+    """A system prompt as requests carry it: editors end a file with a newline, requests don't."""
+    try:
+        return path.expanduser().read_text(encoding="utf-8").rstrip("\n")
+    except (OSError, UnicodeDecodeError) as exc:
+        raise _RefusalError(f"the public system prompt {path} can't be read: {exc}") from exc
 
 
 def _listening(settings: Settings) -> socket.socket:

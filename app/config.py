@@ -41,8 +41,9 @@ class AppConfig:
     `allowed_origins` are whole origins (`https://chat.example`), beside the server's own;
     `allowed_hosts` are names without a port (`*` allows any), beside loopback names and IP
     addresses. `outbox_size` is in frames a socket, `max_streams` in replies a socket reads at
-    once, `max_turns` in turns that run or wait. `page_dir` is where the built page lies; None
-    serves no page.
+    once, `max_turns` in turns that run or wait. All owners may share the cached blocks of
+    `public_instructions`, system prompts word for word. `page_dir` is where the built page lies;
+    None serves no page.
     """
 
     database_url: str
@@ -61,3 +62,4 @@ class AppConfig:
     page_dir: Path | None = None
     model_aliases: tuple[str, ...] = ("default",)
     sampling: SamplingDefaults = field(default_factory=SamplingDefaults)
+    public_instructions: frozenset[str] = frozenset()

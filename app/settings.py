@@ -61,6 +61,7 @@ def _in_group(group: str) -> Any:  # noqa: ANN401 (pydantic's Field is typed so)
     return field
 
 
+Paths = Annotated[tuple[Path, ...], BeforeValidator(_split)]
 Names = Annotated[tuple[str, ...], BeforeValidator(_split)]
 OptionalCount = Annotated[int | None, BeforeValidator(_optional)]
 OptionalNumber = Annotated[float | None, BeforeValidator(_optional)]
@@ -145,6 +146,11 @@ class Settings(BaseModel):
         ge=1,
     )
 
+    public_instructions: Paths = _reply(
+        (),
+        "files with system prompts, word for word, whose cached blocks all owners share; "
+        "comma-separated",
+    )
     max_turn_s: OptionalNumber = _reply(
         None, "seconds a reply may take, waiting included; by default no limit", gt=0
     )

@@ -278,6 +278,8 @@ class CacheManager:
 
     def _require(self, num_blocks: int, lent: Items[int] = ()) -> None:
         """Raise OutOfBlocksError unless so many can be had, without touching `lent`."""
+        if num_blocks + len(lent) <= self.pool.num_free:
+            return  # however many of the lent ones are free
         available = self.pool.num_free - sum(self.pool.ref_count(b) == 0 for b in lent)
         if num_blocks > available:
             available += self._num_spare(num_blocks - available, lent)

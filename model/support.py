@@ -66,9 +66,10 @@ def _reasons(config: PreTrainedConfig) -> Iterator[str]:
         yield "its positions are biases on the scores (ALiBi), which the paged attention lacks"
     if any(_rope_type(rope) == "dynamic" for rope in _ropes(config)):
         yield "its dynamic RoPE makes a token's position depend on the rest of the batch"
-    if not isinstance(getattr(config, "max_position_embeddings", None), int):
-        yield "it does not say how many positions it has (max_position_embeddings)"
     yield from _class_reasons(config)
+    text = config.get_text_config(decoder=True)
+    if not isinstance(getattr(text, "max_position_embeddings", None), int):
+        yield "it does not say how many positions it has (max_position_embeddings)"
 
 
 def _class_reasons(config: PreTrainedConfig) -> Iterator[str]:

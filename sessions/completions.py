@@ -12,6 +12,7 @@ from model.config import SamplingParams
 from model.engine import Engine
 from model.errors import EngineUnavailableError
 from model.messages import GenerationEvent, GenerationRequest
+from sessions.public_prefix import PublicPrefixes
 from sessions.rendering import Renderer
 from sessions.types import InputMessage, OwnerId
 from sessions.validation import MAX_INPUT_CHARS, check_messages
@@ -20,14 +21,23 @@ from sessions.validation import MAX_INPUT_CHARS, check_messages
 class Completions:
     """Renders and generates; remembers nothing."""
 
-    def __init__(self, *, engine: Engine, max_input_chars: int = MAX_INPUT_CHARS) -> None:
+    def __init__(
+        self,
+        *,
+        engine: Engine,
+        max_input_chars: int = MAX_INPUT_CHARS,
+        public_instructions: frozenset[str] = frozenset(),
+    ) -> None:
         self._engine = engine
+        self._public_instructions = public_instructions
+        self._public: PublicPrefixes | None = None
         self._max_input_chars = max_input_chars
         self._renderer: Renderer | None = None
 
     def use_renderer(self, renderer: Renderer) -> None:
         """Render with this from now on; until then `stream` raises EngineUnavailableError."""
         self._renderer = renderer
+        self._public = PublicPrefixes(renderer, self._public_instructions)
 
     async def stream(
         self,
@@ -41,12 +51,16 @@ class Completions:
 
         Raises InvalidInputError for messages that can't be rendered, and what the engine raises.
         """
-        if self._renderer is None:
+        if self._renderer is None or self._public is None:
             raise EngineUnavailableError("the engine is starting")
         check_messages(messages, max_chars=self._max_input_chars)
         token_ids = await asyncio.to_thread(self._renderer.whole, messages)
         request = GenerationRequest(
-            request_id=request_id, token_ids=token_ids, params=params, owner=owner
+            request_id=request_id,
+            token_ids=token_ids,
+            params=params,
+            owner=owner,
+            num_public_tokens=await asyncio.to_thread(self._public.count, messages, None),
         )
         generated = cast("AsyncGenerator[GenerationEvent, None]", self._engine.generate(request))
         async with aclosing(generated):

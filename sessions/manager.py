@@ -57,6 +57,8 @@ class ManagerConfig:
     max_input_chars: int = MAX_INPUT_CHARS
     # That may run or wait here; one more is refused before anything of it is kept.
     max_turns: int = 1088
+    # System prompts whose blocks all owners may share.
+    public_instructions: frozenset[str] = frozenset()
 
 
 class SessionManager:
@@ -74,7 +76,7 @@ class SessionManager:
         self._engine = engine
         self._clock = clock
         self._config = config
-        self._composer = PromptComposer(store, engine)
+        self._composer = PromptComposer(store, engine, config.public_instructions)
         rules = RunnerRules(
             lease_s=config.lease_s,
             checkpoint_s=config.checkpoint_s,

@@ -19,10 +19,19 @@ from model.config import SamplingParams
 from model.engine import Engine
 from model.errors import EngineUnavailableError
 from model.messages import GenerationRequest
+from sessions.public_prefix import PublicPrefixes
 from sessions.rendering import Renderer
 from sessions.store import Store
 from sessions.token_log import RecentLogs, TokenSpan, TurnLog, common_prefix, unroll
-from sessions.types import InputMessage, ReasoningPolicy, Session, Turn, TurnId, TurnStatus
+from sessions.types import (
+    InputMessage,
+    ReasoningPolicy,
+    Session,
+    SessionId,
+    Turn,
+    TurnId,
+    TurnStatus,
+)
 
 # About 40 MB of Python integers at the most.
 MAX_RECENT_TOKENS = 1_000_000
@@ -32,7 +41,8 @@ MAX_RECENT_TOKENS = 1_000_000
 class Prompt:
     """All ids to feed, where they leave the base's log, and what the engine may know of them.
 
-    `table_of` is the turn whose parked block table fits best.
+    `table_of` is the turn whose parked block table fits best; `origin_id` the session it lies in,
+    where that is another one. The first `num_public_tokens` are nobody's own.
     """
 
     token_ids: tuple[int, ...] = field(repr=False)
@@ -42,6 +52,8 @@ class Prompt:
     num_known_tokens: int = 0
     known_fingerprint: str | None = None
     diverged_at: int | None = None
+    origin_id: SessionId | None = None
+    num_public_tokens: int = 0
 
     def generation(
         self, request_id: str, session: Session, params: SamplingParams
@@ -54,6 +66,8 @@ class Prompt:
             owner=session.owner,
             conversation_id=session.id,
             parent_turn_id=self.table_of,
+            origin_conversation_id=self.origin_id,
+            num_public_tokens=self.num_public_tokens,
             num_known_tokens=self.num_known_tokens,
             parent_fingerprint=self.known_fingerprint,
             diverged_at=self.diverged_at,
@@ -74,15 +88,20 @@ class Prompt:
 class PromptComposer:
     """Makes prompts; keeps the logs of the turns used last."""
 
-    def __init__(self, store: Store, engine: Engine) -> None:
+    def __init__(
+        self, store: Store, engine: Engine, public_instructions: frozenset[str] = frozenset()
+    ) -> None:
         self._store = store
         self._engine = engine
+        self._public_instructions = public_instructions
         self._renderer: Renderer | None = None
+        self._public: PublicPrefixes | None = None
         self._recent = RecentLogs(MAX_RECENT_TOKENS)
 
     def use_renderer(self, renderer: Renderer) -> None:
         """Make prompts with this renderer from now on."""
         self._renderer = renderer
+        self._public = PublicPrefixes(renderer, self._public_instructions)
 
     @property
     def renderer(self) -> Renderer:
@@ -102,8 +121,18 @@ class PromptComposer:
 
         Raises InvalidInputError when the model's template refuses the messages.
         """
-        base_id = await self._base_after(parent) if parent is not None else None
         clock_at = await self._store.clock_at(session.id)
+        prompt = await self._compose(session, parent, messages, clock_at)
+        return await self._placed(prompt, session, parent, clock_at)
+
+    async def _compose(
+        self,
+        session: Session,
+        parent: Turn | None,
+        messages: Sequence[InputMessage],
+        clock_at: datetime,
+    ) -> Prompt:
+        base_id = await self._base_after(parent) if parent is not None else None
         if base_id is None:
             lead = _instructions(session)
             ids = await self._whole((*lead, *messages), clock_at)
@@ -138,7 +167,7 @@ class PromptComposer:
         if span.fingerprint != self._engine.info.fingerprint:
             return await self.compose(session, parent, messages)
         has_table = bool(span.reply_ids)
-        return Prompt(
+        prompt = Prompt(
             token_ids=log.token_ids[: span.num_prompt_tokens],
             base_id=span.base_id,
             keep_tokens=span.keep_tokens,
@@ -146,6 +175,22 @@ class PromptComposer:
             table_of=sibling.id if has_table else span.base_id,
             num_known_tokens=span.num_prompt_tokens if has_table else span.keep_tokens,
             known_fingerprint=span.fingerprint,
+        )
+        clock_at = await self._store.clock_at(session.id)
+        near = sibling if has_table else parent
+        return await self._placed(prompt, session, near, clock_at)
+
+    async def _placed(
+        self, prompt: Prompt, session: Session, near: Turn | None, clock_at: datetime
+    ) -> Prompt:
+        """Say where else its history may lie, and how much of it is everybody's."""
+        assert self._public is not None, "composed without a renderer"
+        is_elsewhere = near is not None and near.session_id != session.id
+        lead = _instructions(session)
+        return replace(
+            prompt,
+            origin_id=near.session_id if near is not None and is_elsewhere else None,
+            num_public_tokens=await asyncio.to_thread(self._public.count, lead, clock_at),
         )
 
     async def log(self, turn_id: TurnId) -> TurnLog:
