@@ -5,7 +5,6 @@ before the first request; the model loads meanwhile, and `/readyz` says how far 
 """
 
 import asyncio
-import logging
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 
@@ -26,8 +25,6 @@ from sessions.rendering import Renderer
 from sessions.store import Store
 
 __all__ = ["AppConfig", "StartHooks", "build_application", "drain"]
-
-logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,8 +125,7 @@ class _Parts:
 
     async def run_manager(self, app: web.Application) -> AsyncIterator[None]:
         async with self.manager:
-            num_interrupted = await self.manager.recover()
-            logger.info("%d turns were interrupted by the last stop", num_interrupted)
+            await self.manager.recover()
             yield
 
     async def run_load(self, app: web.Application) -> AsyncIterator[None]:

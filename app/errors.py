@@ -114,6 +114,11 @@ _ROWS: dict[type[Exception], _Row] = {
 }
 
 
+_NOTHING_HERE = (
+    "there is nothing at this address; the API's all begin with /v1/, and docs/protocol.md has them"
+)
+
+
 def has_row(kind: type[Exception]) -> bool:
     """Tell whether a class has a row of its own."""
     return kind in _ROWS
@@ -159,7 +164,7 @@ def _describe_http(exc: web.HTTPException) -> WireError:
     if isinstance(exc, web.HTTPRequestEntityTooLarge):
         return WireError(status=413, code="request_too_large", message="the body is too large")
     if exc.status == 404:
-        return WireError(status=404, code="not_found", message="there is nothing at this address")
+        return WireError(status=404, code="not_found", message=_NOTHING_HERE)
     return WireError(status=exc.status, code="invalid_request", message=exc.reason)
 
 
