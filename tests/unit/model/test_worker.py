@@ -125,10 +125,10 @@ class Peer:
         self.sock.close()
 
 
-def make_core(runner, *, max_waiting=1024, tokenizer=None) -> EngineCore:
+def make_core(runner, *, max_running=64, max_waiting=1024, tokenizer=None) -> EngineCore:
     ticks = count()
     return EngineCore(
-        EngineConfig(check_books=True, max_waiting=max_waiting),
+        EngineConfig(check_books=True, max_running=max_running, max_waiting=max_waiting),
         CoreLimits(max_context_tokens=120, vocab_size=5, eos_token_ids=frozenset(), block_bytes=1),
         CacheManager(31, BlockHasher("shadow", "none", 4)),
         runner,
@@ -212,7 +212,7 @@ def test_questions_are_answered_while_nothing_runs(monkeypatch):
 
 
 def test_what_can_not_be_served_is_told_and_the_worker_goes_on(monkeypatch):
-    with working(make_core(BreakableRunner(), max_waiting=1), monkeypatch) as work:
+    with working(make_core(BreakableRunner()), monkeypatch) as work:
         for name, token_ids, error_class in (
             ("empty", (), InvalidGenerationError),
             ("odd", (77,), InvalidGenerationError),
@@ -228,7 +228,7 @@ def test_what_can_not_be_served_is_told_and_the_worker_goes_on(monkeypatch):
 
 def test_commands_that_arrive_during_a_step_are_taken_before_the_next(monkeypatch):
     runner = BreakableRunner()
-    with working(make_core(runner, max_waiting=2), monkeypatch) as work:
+    with working(make_core(runner, max_running=1, max_waiting=1), monkeypatch) as work:
         runner.gate.clear()
         work.peer.send(submit("a", num=50))
         assert runner.entered.wait(10)
@@ -242,7 +242,7 @@ def test_commands_that_arrive_during_a_step_are_taken_before_the_next(monkeypatc
         assert end.reason is FinishReason.CANCELLED
         assert end.token_ids == token.token_ids
         assert isinstance(start, GenerationStarted)
-        # Two may wait, and the third is told at once.
+        # One may run and one may wait; the third is told at once.
         assert [type(e.to_error()) for e in events["d"]] == [EngineBusyError]
         assert events["b"][-1].reason is events["c"][-1].reason is FinishReason.LENGTH
 
