@@ -11,9 +11,10 @@ Invariants:
     the oldest running sequence is never preempted for another, so somebody always gets on
 """
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterator
 from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
 
 from model.cache_manager import CacheManager, PrefixPendingError
 from model.errors import OutOfBlocksError
@@ -114,12 +115,16 @@ class Scheduler:
     def _candidates(self) -> Iterator[Sequence]:
         """The waiting, fairest first, counting each one as running once it is handed out."""
         num_running = Counter(s.request.owner for s in self.running)
-        waiting = list(self.waiting)
-        while waiting:
-            chosen = min(waiting, key=lambda s: (num_running[s.request.owner], _age(s)))
-            waiting.remove(chosen)
-            num_running[chosen.request.owner] += 1
-            yield chosen
+        queues: dict[str, deque[Sequence]] = {}
+        for sequence in self.waiting:
+            queues.setdefault(sequence.request.owner, deque()).append(sequence)
+        heap = [(num_running[owner], _age(queue[0]), owner) for owner, queue in queues.items()]
+        heapify(heap)
+        while heap:
+            num, _, owner = heappop(heap)
+            yield queues[owner].popleft()
+            if queues[owner]:
+                heappush(heap, (num + 1, _age(queues[owner][0]), owner))
 
     def _start(self, sequence: Sequence) -> None:
         report = self._cache.claim(sequence)
