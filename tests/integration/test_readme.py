@@ -45,7 +45,9 @@ def test_the_readme_has_an_example_for_each_way_in():
 
 
 @pytest.mark.parametrize(
-    "source", [s for language, s in EXAMPLES if language == "python"], ids=["client", "openai", "websocket"]
+    "source",
+    [s for language, s in EXAMPLES if language == "python"],
+    ids=["client", "openai", "websocket"],
 )
 def test_a_python_example_runs(live_server, tmp_path, source):
     example = tmp_path / "example.py"
