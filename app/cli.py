@@ -126,7 +126,7 @@ def _serve(settings: Settings) -> None:
 
 
 def _serve_on(settings: Settings, config: "AppConfig", server: "Serving", url: str) -> None:
-    from app.application import build_application, drain
+    from app.application import StartHooks, build_application, drain
 
     console = Console(stderr=True)
     failures: list[str] = []
@@ -159,9 +159,7 @@ def _serve_on(settings: Settings, config: "AppConfig", server: "Serving", url: s
     application = build_application(
         config,
         settings.engine_config(),
-        on_progress=say,
-        on_ready=ready,
-        on_failed=failed,
+        hooks=StartHooks(on_progress=say, on_ready=ready, on_failed=failed),
     )
     say(f"listening on {url}; loading the model")
     asyncio.run(server.run(application, stop))

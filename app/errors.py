@@ -12,11 +12,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-import orjson
 from aiohttp import web
 
 import model.errors as engine_errors
 import sessions.errors as session_errors
+from app.answer import json_answer
 
 logger = logging.getLogger(__name__)
 
@@ -70,10 +70,7 @@ class WireError:
 
     def response(self) -> web.Response:
         """Answer a request that has had no answer yet."""
-        body = orjson.dumps({"error": self.error()})
-        return web.Response(
-            status=self.status, body=body, content_type="application/json", headers=self.headers()
-        )
+        return json_answer({"error": self.error()}, status=self.status, headers=self.headers())
 
     def frame(self, **ids: str | None) -> dict[str, Any]:
         """Build an `error` event or frame, for a stream that has begun."""

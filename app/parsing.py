@@ -1,4 +1,4 @@
-"""From bytes to checked values. Everything wrong becomes an error that names the part.
+"""From bytes and queries to checked values. Everything wrong becomes an error that names the part.
 
 Nothing here can be made to recurse without end: the reader stops at a fixed depth, and numbers
 too large for a machine word come out as floats, which integer fields refuse. Messages tell what
@@ -6,6 +6,7 @@ was expected and where, never what was sent.
 """
 
 import difflib
+import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
@@ -25,6 +26,7 @@ _REASONS: Final[Mapping[str, str]] = {
     "too_short": "this must not be empty",
 }
 """What pydantic says of these would be long-winded; its other messages are clear."""
+_WHOLE_NUMBER: Final = re.compile(r"-?[0-9]+")
 
 
 def read_json(data: bytes | str) -> object:
@@ -69,6 +71,27 @@ async def read_object(request: web.Request) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise InvalidInputError("the body must be a JSON object")
     return value
+
+
+def integer_of(request: web.Request, name: str, default: int, *, minimum: int, maximum: int) -> int:
+    """Read a number from the query."""
+    text = request.query.get(name)
+    if text is None:
+        return default
+    if _WHOLE_NUMBER.fullmatch(text) is None:  # `int` takes more: " 3", "1_0", "٣"
+        raise InvalidInputError(f"{name} must be a whole number", param=name)
+    number = int(text[:20])
+    if not minimum <= number <= maximum:
+        raise InvalidInputError(f"{name} must be from {minimum} to {maximum}", param=name)
+    return number
+
+
+def truth_of(request: web.Request, name: str) -> bool:
+    """Read a yes or no from the query; absent means no."""
+    text = request.query.get(name, "false").lower()
+    if text not in ("true", "false", "1", "0"):
+        raise InvalidInputError(f"{name} must be true or false", param=name)
+    return text in ("true", "1")
 
 
 async def _read(request: web.Request) -> bytes:
