@@ -12,7 +12,6 @@ class ClaimSource:
 
     `block_hashes` are those of its full blocks, as far as they are known, salted behind the first
     `num_public_tokens`.
-
     `turn_id` names the parked table it is, if it is one; `is_own` says that the table belongs to
     the claiming conversation; `is_whole` that nothing of the table would be lost by taking it up.
     """
@@ -32,9 +31,8 @@ def common_prefix_length(left: Sequence[int], right: Sequence[int]) -> int:
     low, high = 0, min(len(left), len(right))
     if left[:high] == right[:high]:
         return high
-    while (
-        low < high
-    ):  # left[:low] == right[:low], and left[:high] != right[:high] or high == low + 1
+    while low < high:
+        # The first `low` are equal; how many are lies between `low` and `high`, both included.
         middle = (low + high + 1) // 2
         if left[low:middle] == right[low:middle]:
             low = middle

@@ -297,12 +297,13 @@ class Engine:
         self._flights.clear()
 
     def _give_up(self, message: str) -> None:
-        logger.error("the engine can't be started: %s", message)
         self._state = EngineState.FAILED
         self._failure = message
         self._fail_in_flight(EngineDiedError, message)
         if self._loaded and not self._loaded.done():
-            self._loaded.set_exception(ModelLoadError(message))
+            self._loaded.set_exception(ModelLoadError(message))  # whoever starts it says so
+        else:
+            logger.error("the engine can't be started again: %s", message)
 
 
 def _with_seed(request: GenerationRequest) -> GenerationRequest:
