@@ -8,7 +8,7 @@ from aiohttp import web
 
 from app.keys import MANAGER, OWNER
 from app.parsing import read_body
-from app.protocol import ForkBody, SessionBody
+from app.protocol import ForkBody, SessionBody, SessionPatch
 from app.representation import list_object, session_object, tables_object
 from sessions.errors import InvalidInputError
 from sessions.types import SessionId, TurnId
@@ -23,6 +23,7 @@ def routes() -> list[web.RouteDef]:
         web.post("/v1/sessions", create),
         web.get("/v1/sessions", list_sessions),
         web.get("/v1/sessions/{session}", get),
+        web.patch("/v1/sessions/{session}", update),
         web.delete("/v1/sessions/{session}", delete),
         web.post("/v1/sessions/{session}/fork", fork),
         web.get("/v1/sessions/{session}/kv", tables),
@@ -48,6 +49,8 @@ async def create(request: web.Request) -> web.Response:
         instructions=body.instructions,
         metadata=body.metadata,
         reasoning=body.reasoning,
+        sampling=None if body.sampling is None else body.sampling.to_stored(),
+        is_pinned=body.pinned,
     )
     return json_answer(session_object(session), status=201)
 
@@ -63,6 +66,9 @@ async def list_sessions(request: web.Request) -> web.Response:
         limit=integer_of(request, "limit", 20, minimum=1, maximum=MAX_PAGE),
         after=SessionId(after) if after else None,
         order=order,
+        pinned=truth_of(request, "pinned") if "pinned" in request.query else None,
+        pinned_first=truth_of(request, "pinned_first"),
+        title_has=request.query.get("q") or None,
     )
     return json_answer(list_object([session_object(s) for s in page.data], has_more=page.has_more))
 
@@ -70,6 +76,18 @@ async def list_sessions(request: web.Request) -> web.Response:
 async def get(request: web.Request) -> web.Response:
     """Show a session."""
     session = await request.app[MANAGER].get(request[OWNER], session_of(request))
+    return json_answer(session_object(session))
+
+
+async def update(request: web.Request) -> web.Response:
+    """Rename a session, or change how it goes on."""
+    body = await read_body(request, SessionPatch)
+    session = await request.app[MANAGER].catalog.update(
+        request[OWNER],
+        session_of(request),
+        body.to_change(),
+        expected_revision=body.expected_revision,
+    )
     return json_answer(session_object(session))
 
 

@@ -10,7 +10,7 @@ from aiohttp import web
 from app.keys import MANAGER, OWNER
 from app.parsing import read_body
 from app.peer import beside, closing, until_gone
-from app.protocol import EmptyBody, RegenerateBody, TurnBody
+from app.protocol import EmptyBody, RegenerateBody, TurnBody, session_params
 from app.regenerating import params_for_regenerate
 from app.representation import event_object, list_object, turn_object
 from app.rest import integer_of, json_answer, session_of, truth_of
@@ -43,9 +43,10 @@ async def list_turns(request: web.Request) -> web.Response:
 async def submit(request: web.Request) -> web.StreamResponse:
     """Begin a turn and answer with its events, or with the turn once it has ended."""
     body = await read_body(request, TurnBody)
-    turn = await request.app[MANAGER].submit(
-        request[OWNER], session_of(request), body.to_request(default_params(request.app))
-    )
+    manager, owner = request.app[MANAGER], request[OWNER]
+    session = await manager.get(owner, session_of(request))
+    params = session_params(session, default_params(request.app))
+    turn = await manager.submit(owner, session.id, body.to_request(params))
     return await _answer(request, turn, is_streamed=body.stream)
 
 

@@ -26,6 +26,7 @@ from app.protocol import (
     StreamFrame,
     event_id_of,
     parse_frame,
+    session_params,
 )
 from app.regenerating import params_for_regenerate
 from app.representation import event_object
@@ -148,9 +149,10 @@ class Connection:
         """Find or make the turn that a frame is about, and the cursor to read it from."""
         match frame:
             case CreateFrame():
-                request = frame.to_request(default_params(self._app))
-                session_id = SessionId(frame.conversation)
-                return await self._manager.submit(self._owner, session_id, request), -1
+                session = await self._manager.get(self._owner, SessionId(frame.conversation))
+                params = session_params(session, default_params(self._app))
+                request = frame.to_request(params)
+                return await self._manager.submit(self._owner, session.id, request), -1
             case RegenerateFrame():
                 turn_id = TurnId(frame.response_id)
                 turn = await self._manager.turn(self._owner, turn_id)

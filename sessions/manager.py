@@ -11,13 +11,14 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from model.config import SamplingParams
 from model.engine import Engine
 from model.errors import ModelError
 from model.messages import TableView
 from sessions.admission import Admission, AdmissionRules, Admitted
+from sessions.catalog import Catalog
 from sessions.errors import ConflictError, InvalidInputError
 from sessions.ids import new_session_id
 from sessions.preparation import Preparations
@@ -33,6 +34,7 @@ from sessions.types import (
     Page,
     ReasoningPolicy,
     Session,
+    SessionFilter,
     SessionId,
     Turn,
     TurnEnded,
@@ -41,8 +43,6 @@ from sessions.types import (
     TurnRequest,
 )
 from sessions.validation import MAX_INPUT_CHARS, check_session
-
-MAX_PAGE = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +76,7 @@ class SessionManager:
         self._engine = engine
         self._clock = clock
         self._config = config
+        self.catalog = Catalog(store, max_input_chars=config.max_input_chars)
         self._composer = PromptComposer(store, engine, config.public_instructions)
         rules = RunnerRules(
             lease_s=config.lease_s,
@@ -144,6 +145,8 @@ class SessionManager:
         instructions: str | None = None,
         metadata: dict[str, str] | None = None,
         reasoning: ReasoningPolicy = ReasoningPolicy.TEMPLATE,
+        sampling: dict[str, Any] | None = None,
+        is_pinned: bool = False,
     ) -> Session:
         """A new session with the model that is served.
 
@@ -163,6 +166,8 @@ class SessionManager:
             fingerprint=info.fingerprint,
             reasoning=reasoning,
             metadata=labels,
+            sampling=dict(sampling or {}),
+            is_pinned=is_pinned,
             created_at=now,
             updated_at=now,
         )
@@ -180,15 +185,22 @@ class SessionManager:
         limit: int = 20,
         after: SessionId | None = None,
         order: str = "desc",
+        pinned: bool | None = None,
+        pinned_first: bool = False,
+        title_has: str | None = None,
     ) -> Page:
         """The owner's sessions by time of last use; `after` is the last id of the page before."""
-        if not 1 <= limit <= MAX_PAGE:
-            raise InvalidInputError(f"limit must be 1 to {MAX_PAGE}", param="limit")
         if order not in ("asc", "desc"):
             raise InvalidInputError("order must be asc or desc", param="order")
-        return await self._store.sessions(
-            owner, limit=limit, after=after, is_descending=order == "desc"
+        wanted = SessionFilter(
+            limit=limit,
+            after=after,
+            is_descending=order == "desc",
+            pinned=pinned,
+            pinned_first=pinned_first,
+            title_has=title_has,
         )
+        return await self.catalog.list(owner, wanted)
 
     async def delete(self, owner: OwnerId, session_id: SessionId) -> None:
         """Mark the session deleted, cancel its turns, and let the engine forget it.
@@ -228,6 +240,8 @@ class SessionManager:
             head_turn_id=point,
             forked_from=point,
             revision=1,
+            is_pinned=False,
+            active=(),
             created_at=now,
             updated_at=now,
         )

@@ -25,8 +25,8 @@ from sessions.types import (
 )
 
 
-def to_session(row: SessionRow) -> Session:
-    """A session as stored."""
+def to_session(row: SessionRow, active: Sequence[TurnId] = ()) -> Session:
+    """A session as stored, with the turns of it that run."""
     return Session(
         id=SessionId(row.id),
         owner=OwnerId(row.owner_id),
@@ -36,12 +36,31 @@ def to_session(row: SessionRow) -> Session:
         fingerprint=row.fingerprint,
         reasoning=ReasoningPolicy(row.settings.get("reasoning", ReasoningPolicy.TEMPLATE)),
         metadata=dict(row.labels),
+        sampling=dict(row.settings.get("sampling", {})),
+        is_pinned=row.is_pinned,
+        is_reinstructed=row.settings.get("is_reinstructed", False),
+        active=tuple(active),
         head_turn_id=_turn_id(row.head_id),
         forked_from=_turn_id(row.forked_from_id),
         revision=row.revision,
         created_at=row.created_at,
         updated_at=row.updated_at,
     )
+
+
+def from_session(session: Session) -> dict[str, Any]:
+    """The columns that a session's owner decides."""
+    return {
+        "title": session.title,
+        "instructions": session.instructions,
+        "labels": session.metadata,
+        "is_pinned": session.is_pinned,
+        "settings": {
+            "reasoning": session.reasoning.value,
+            "sampling": session.sampling,
+            "is_reinstructed": session.is_reinstructed,
+        },
+    }
 
 
 def to_turn(row: ResponseRow, inputs: Sequence[NodeRow], reply: NodeRow | None) -> Turn:

@@ -26,6 +26,7 @@ from sqlalchemy import (
     MetaData,
     Text,
     UniqueConstraint,
+    false,
     text,
 )
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
@@ -133,6 +134,7 @@ class SessionRow(Row):
     revision: Mapped[int]
     labels: Mapped[dict[str, Any]]
     settings: Mapped[dict[str, Any]]
+    is_pinned: Mapped[bool] = mapped_column(server_default=false())
     manifest: Mapped[dict[str, Any] | None]
     clock_at: Mapped[datetime]
     created_at: Mapped[datetime]

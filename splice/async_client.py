@@ -13,7 +13,7 @@ from urllib.parse import quote
 from splice.errors import ConnectionLostError
 from splice.events import Event, TextDelta, TurnEvent
 from splice.transport import Request, Transport
-from splice.types import Json, Message, SessionInfo, Turn, TurnOptions
+from splice.types import Json, Message, SessionChanges, SessionInfo, Turn, TurnOptions
 
 DEFAULT_URL = "http://127.0.0.1:8000"
 _SESSIONS = "/v1/sessions"
@@ -92,9 +92,18 @@ class AsyncSessions:
         request = Request(method="GET", path=_session(session_id))
         return AsyncSession(self._transport, await self._transport.call(request))
 
-    async def list(self, *, limit: int = 20, order: str = "desc") -> AsyncIterator["AsyncSession"]:
-        """Every session, most recently used first; `limit` is how many come with one request."""
+    async def list(
+        self, *, limit: int = 20, order: str = "desc", q: str = "", pinned: bool | None = None
+    ) -> AsyncIterator["AsyncSession"]:
+        """Every session, most recently used first; `limit` is how many come with one request.
+
+        Only those whose title has `q`, and those that are pinned or not, where that is said.
+        """
         query = {"limit": str(limit), "order": order}
+        if q:
+            query["q"] = q
+        if pinned is not None:
+            query["pinned"] = str(pinned).lower()
         while True:
             page = await self._transport.call(Request(method="GET", path=_SESSIONS, query=query))
             for raw in page["data"]:
@@ -124,6 +133,11 @@ class AsyncSession:
     async def refresh(self) -> SessionInfo:
         """Read the session anew."""
         self.info = SessionInfo.from_wire(await self._call("GET", ""))
+        return self.info
+
+    async def update(self, **changes: Unpack[SessionChanges]) -> SessionInfo:
+        """Change the session; raises ConflictError when it is not at `expected_revision`."""
+        self.info = SessionInfo.from_wire(await self._call("PATCH", "", changes, once=True))
         return self.info
 
     async def send(self, text: str | Sequence[Message], **options: Unpack[TurnOptions]) -> Turn:

@@ -17,7 +17,7 @@ from splice.async_client import (
     AsyncStream,
 )
 from splice.events import Event
-from splice.types import Json, Message, SessionInfo, Turn, TurnOptions
+from splice.types import Json, Message, SessionChanges, SessionInfo, Turn, TurnOptions
 
 T = TypeVar("T")
 
@@ -127,9 +127,15 @@ class Sessions:
         """The session; raises NotFoundError."""
         return Session(self._loop, self._loop.run(self._inner.get(session_id)))
 
-    def list(self, *, limit: int = 20, order: str = "desc") -> Iterator["Session"]:
-        """Every session, most recently used first; `limit` is how many come with one request."""
-        for session in self._loop.iterate(self._inner.list(limit=limit, order=order)):
+    def list(
+        self, *, limit: int = 20, order: str = "desc", q: str = "", pinned: bool | None = None
+    ) -> Iterator["Session"]:
+        """Every session, most recently used first; `limit` is how many come with one request.
+
+        Only those whose title has `q`, and those that are pinned or not, where that is said.
+        """
+        found = self._inner.list(limit=limit, order=order, q=q, pinned=pinned)
+        for session in self._loop.iterate(found):
             yield Session(self._loop, session)
 
     def delete(self, session_id: str) -> None:
@@ -157,6 +163,10 @@ class Session:
     def refresh(self) -> SessionInfo:
         """Read the session anew."""
         return self._loop.run(self._inner.refresh())
+
+    def update(self, **changes: Unpack[SessionChanges]) -> SessionInfo:
+        """Change the session; raises ConflictError when it is not at `expected_revision`."""
+        return self._loop.run(self._inner.update(**changes))
 
     def send(self, text: str | Sequence[Message], **options: Unpack[TurnOptions]) -> Turn:
         """Send a message and wait for the whole reply; a failed turn is returned, not raised."""

@@ -147,7 +147,7 @@ class FakeManager:
             raise SessionNotFoundError(f"no session {session_id}")
         return self.sessions[session_id]
 
-    async def list(self, owner, *, limit=20, after=None, order="desc") -> Page:
+    async def list(self, owner, *, limit=20, after=None, order="desc", **_filters) -> Page:
         self._check()
         data = list(self.sessions.values())
         if order == "desc":

@@ -1,0 +1,99 @@
+"""Sessions over HTTP, with the real sessions layer behind it."""
+
+import pytest
+
+from splice import AsyncClient, ConflictError
+from tests.support.whole_front import serving_whole
+
+
+async def test_a_session_is_renamed_pinned_and_given_settings(tmp_path):
+    async with serving_whole(tmp_path) as front:
+        session = await front.session(title="Old")
+        path = f"/v1/sessions/{session['id']}"
+        fields = {"title": "New", "pinned": True, "sampling": {"temperature": 0.2, "top_k": 5}}
+
+        status, changed = await front.call("PATCH", path, json=fields)
+
+        assert (status, changed) == (200, {**session, **fields, "revision": 2})
+        assert await front.call("GET", path) == (200, changed)
+        _, cleared = await front.call("PATCH", path, json={"title": None, "sampling": None})
+        assert (cleared["title"], cleared["sampling"], cleared["pinned"]) == (None, {}, True)
+
+
+async def test_a_lost_update_is_a_conflict(tmp_path):
+    async with serving_whole(tmp_path) as front:
+        session = await front.session()
+        path = f"/v1/sessions/{session['id']}"
+        await front.call("PATCH", path, json={"title": "first", "expected_revision": 1})
+
+        status, body = await front.call("PATCH", path, json={"title": "x", "expected_revision": 1})
+
+        assert (status, body["error"]["code"]) == (409, "revision_conflict")
+
+
+@pytest.mark.parametrize(
+    ("body", "param"),
+    [
+        ({"titel": "x"}, "titel"),
+        ({"sampling": {"temperature": 3}}, "sampling.temperature"),
+        ({"sampling": {"warmth": 1}}, "sampling.warmth"),
+        ({"pinned": None}, "pinned"),
+        ({"reasoning": None}, "reasoning"),
+        ({"expected_revision": "1"}, "expected_revision"),
+    ],
+)
+async def test_a_wrong_change_is_refused_by_name(tmp_path, body, param):
+    async with serving_whole(tmp_path) as front:
+        session = await front.session()
+
+        status, answer = await front.call("PATCH", f"/v1/sessions/{session['id']}", json=body)
+
+        assert (status, answer["error"]["param"]) == (400, param)
+
+
+async def test_a_turn_is_drawn_as_its_session_says_unless_it_says_more(tmp_path):
+    async with serving_whole(tmp_path) as front:
+        session = await front.session(sampling={"temperature": 0.25, "max_output_tokens": 9})
+
+        await front.say(session["id"])
+        await front.say(session["id"], temperature=1.5)
+        async with front.client.ws_connect("/v1/ws") as ws:
+            frame = {"type": "response.create", "conversation": session["id"], "input": "hi"}
+            await ws.send_json(frame)
+            while (await ws.receive_json())["type"] != "response.completed":
+                pass
+
+        drawn = [(r.params.temperature, r.params.max_output_tokens) for r in front.engine.requests]
+        assert drawn == [(0.25, 9), (1.5, 9), (0.25, 9)]
+
+
+async def test_lists_are_filtered(tmp_path):
+    async with serving_whole(tmp_path) as front:
+        for title, pinned in (("Norway", False), ("Sweden", True), ("North", False)):
+            await front.session(title=title, pinned=pinned)
+
+        async def titles(query: str) -> list[str]:
+            status, page = await front.call("GET", f"/v1/sessions?{query}")
+            assert status == 200
+            return [s["title"] for s in page["data"]]
+
+        assert await titles("q=nor") == ["North", "Norway"]
+        assert await titles("pinned=true") == ["Sweden"]
+        assert await titles("pinned=false&order=asc") == ["Norway", "North"]
+        assert await titles("pinned_first=true") == ["Sweden", "North", "Norway"]
+        status, body = await front.call("GET", "/v1/sessions?pinned=maybe")
+        assert (status, body["error"]["param"]) == (400, "pinned")
+
+
+async def test_the_client_changes_and_filters_sessions(tmp_path):
+    async with serving_whole(tmp_path) as front, AsyncClient(front.base_url) as client:
+        session = await client.sessions.create(title="Old")
+        await client.sessions.create(title="Other")
+
+        info = await session.update(title="New", pinned=True, expected_revision=1)
+
+        assert (info.title, info.pinned, info.revision) == ("New", True, 2)
+        assert [s.info.title async for s in client.sessions.list(q="new")] == ["New"]
+        assert [s.info.title async for s in client.sessions.list(pinned=False)] == ["Other"]
+        with pytest.raises(ConflictError):
+            await session.update(title="Late", expected_revision=1)
