@@ -16,6 +16,7 @@ from sessions.types import (
     ReplyPartAdded,
     ReplyPartDone,
     ReplyTextDone,
+    SearchHit,
     Session,
     Timing,
     Turn,
@@ -53,6 +54,20 @@ def session_object(session: Session) -> Json:
         "revision": session.revision,
         "created_at": _seconds(session.created_at),
         "updated_at": _seconds(session.updated_at),
+    }
+
+
+def hit_object(hit: SearchHit) -> Json:
+    """Build one result of a search; its id is that of what was found."""
+    return {
+        "id": hit.item_id or hit.session_id,
+        "object": "search.result",
+        "kind": "title" if hit.item_id is None else "message",
+        "conversation": {"id": hit.session_id, "title": hit.title},
+        "response_id": hit.turn_id,
+        "role": hit.role,
+        "snippet": hit.snippet,
+        "highlights": [list(place) for place in hit.highlights],
     }
 
 

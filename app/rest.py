@@ -9,7 +9,7 @@ from aiohttp import web
 from app.keys import MANAGER, OWNER
 from app.parsing import read_body
 from app.protocol import ForkBody, SessionBody, SessionPatch
-from app.representation import list_object, session_object, tables_object
+from app.representation import hit_object, list_object, session_object, tables_object
 from sessions.errors import InvalidInputError
 from sessions.types import SessionId, TurnId
 
@@ -27,6 +27,7 @@ def routes() -> list[web.RouteDef]:
         web.delete("/v1/sessions/{session}", delete),
         web.post("/v1/sessions/{session}/fork", fork),
         web.get("/v1/sessions/{session}/kv", tables),
+        web.get("/v1/search", search),
     ]
 
 
@@ -106,6 +107,20 @@ async def fork(request: web.Request) -> web.Response:
         request[OWNER], session_of(request), at=at, title=body.title
     )
     return json_answer(session_object(session), status=201)
+
+
+async def search(request: web.Request) -> web.Response:
+    """Look for words in the owner's sessions."""
+    words = request.query.get("q")
+    if not words:
+        raise InvalidInputError("q says what to look for", param="q")
+    page = await request.app[MANAGER].catalog.search(
+        request[OWNER],
+        words,
+        limit=integer_of(request, "limit", 20, minimum=1, maximum=MAX_PAGE),
+        after=request.query.get("after") or None,
+    )
+    return json_answer(list_object([hit_object(h) for h in page.data], has_more=page.has_more))
 
 
 async def tables(request: web.Request) -> web.Response:

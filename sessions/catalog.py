@@ -4,11 +4,13 @@ Everything is the owner's: another's session is not found.
 """
 
 from sessions.errors import InvalidInputError
+from sessions.search import words_of
 from sessions.store import Store
 from sessions.types import OwnerId, Page, Session, SessionChange, SessionFilter, SessionId
 from sessions.validation import MAX_TITLE_CHARS, check_session, check_text
 
 MAX_PAGE = 100
+MAX_QUERY_CHARS = 1000
 
 
 class Catalog:
@@ -26,6 +28,16 @@ class Catalog:
             if len(wanted.title_has) > MAX_TITLE_CHARS:
                 raise InvalidInputError(f"at most {MAX_TITLE_CHARS} characters", param="q")
         return await self._store.sessions(owner, wanted)
+
+    async def search(
+        self, owner: OwnerId, query: str, *, limit: int = 20, after: str | None = None
+    ) -> Page:
+        """`SearchHit`s of the owner's living sessions, newest first; none for no words."""
+        check_limit(limit)
+        check_text(query, param="q")
+        if len(query) > MAX_QUERY_CHARS:
+            raise InvalidInputError(f"at most {MAX_QUERY_CHARS} characters", param="q")
+        return await self._store.search(owner, words_of(query), limit=limit, after=after)
 
     async def update(
         self,

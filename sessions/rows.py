@@ -6,7 +6,7 @@ from typing import Any
 
 from model.config import SamplingParams
 from model.messages import ClaimReport, MissReason
-from sessions.tables import NodeRow, ResponseRow, SessionRow, TokenSpanRow
+from sessions.tables import NodeRow, ResponseRow, SearchEntryRow, SessionRow, TokenSpanRow
 from sessions.token_log import TokenSpan, pack_ids, unpack_ids
 from sessions.types import (
     Item,
@@ -117,6 +117,20 @@ def from_item(item: Item, *, position: int, parent_id: str | None, is_output: bo
         status=item.status,
         created_at=item.created_at,
     )
+
+
+def search_entries(nodes: Sequence[NodeRow]) -> list[SearchEntryRow]:
+    """By what the nodes can be found; one without text can't."""
+    return [
+        SearchEntryRow(
+            session_id=node.session_id,
+            response_id=node.response_id,
+            node_id=node.id,
+            text=node.text,
+        )
+        for node in nodes
+        if node.text
+    ]
 
 
 def reply_item(turn: Turn) -> Item:

@@ -3,18 +3,18 @@
 Whoever asks for a session names its owner, and another owner's is not there.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 
-from sqlalchemy import ColumnElement, Select, and_, or_, select, text, tuple_
+from sqlalchemy import ColumnElement, Select, and_, delete, or_, select, text, tuple_
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from sessions import rows
+from sessions import rows, search
 from sessions.database import Database
 from sessions.errors import InvalidInputError, RevisionConflictError, SessionNotFoundError
 from sessions.queries import is_active
-from sessions.tables import ACTIVE, OwnerRow, ResponseRow, SessionRow
+from sessions.tables import ACTIVE, OwnerRow, ResponseRow, SearchEntryRow, SessionRow
 from sessions.types import (
     OwnerId,
     Page,
@@ -51,6 +51,8 @@ class SessionStore:
                     **rows.from_session(session),
                 )
             )
+            await tx.flush()
+            await _index_title(tx, session)
 
     async def session(self, owner: OwnerId, session_id: SessionId) -> Session:
         """Raises SessionNotFoundError also for another owner's, and for a deleted one."""
@@ -101,7 +103,17 @@ class SessionStore:
             for column, value in rows.from_session(changed).items():
                 setattr(row, column, value)
             row.revision = changed.revision
+            if "title" in change.named:
+                await _index_title(tx, changed)
             return changed
+
+    async def search(
+        self, owner: OwnerId, words: Sequence[str], *, limit: int, after: str | None
+    ) -> Page:
+        """A page of `SearchHit`s, newest first. Raises InvalidInputError for an unknown `after`."""
+        async with self._database.reading() as tx:
+            kind = self._database.search_kind
+            return await search.find(tx, kind, owner, words, limit=limit, after=after)
 
     async def delete_session(
         self, owner: OwnerId, session_id: SessionId, now: datetime
@@ -142,6 +154,13 @@ def expect_revision(row: SessionRow, expected: int | None) -> None:
         raise RevisionConflictError(
             f"the session is at revision {row.revision}, not {expected} any more"
         )
+
+
+async def _index_title(tx: AsyncSession, session: Session) -> None:
+    entry = SearchEntryRow
+    await tx.execute(delete(entry).where(entry.session_id == session.id, entry.node_id.is_(None)))
+    if session.title:
+        tx.add(entry(session_id=session.id, text=session.title))
 
 
 async def _active_turns(

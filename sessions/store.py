@@ -162,8 +162,11 @@ class Store(SessionStore):
                 branch_id = await pick_branch(tx, new.turn)
                 tx.add(response_row(new, branch_id))
                 await tx.flush()
-                tx.add_all(await input_rows(tx, new))
+                nodes = await input_rows(tx, new)
+                tx.add_all(nodes)
                 tx.add(rows.from_span(new.span))
+                await tx.flush()
+                tx.add_all(rows.search_entries(nodes))
         except IntegrityError as exc:
             raise RevisionConflictError("another turn was submitted at the same time") from exc
 

@@ -55,6 +55,18 @@ class AsyncClient:
         answer = await self._transport.call(Request(method="GET", path="/v1/models"))
         return [entry["id"] for entry in answer["data"]]
 
+    async def search(self, words: str, *, limit: int = 20) -> AsyncIterator[Json]:
+        """Titles and messages with all the words, newest first, as the server describes them."""
+        query = {"q": words, "limit": str(limit)}
+        while True:
+            request = Request(method="GET", path="/v1/search", query=query)
+            page = await self._transport.call(request)
+            for raw in page["data"]:
+                yield raw
+            if not page["has_more"]:
+                return
+            query["after"] = page["last_id"]
+
     async def cache(self) -> Json:
         """The block pool, as the server describes it."""
         answer: Json = await self._transport.call(Request(method="GET", path="/v1/cache"))

@@ -96,6 +96,10 @@ class Client:
         """The ids of the models that the server has."""
         return self._loop.run(self._inner.models())
 
+    def search(self, words: str, *, limit: int = 20) -> Iterator[Json]:
+        """Titles and messages with all the words, newest first, as the server describes them."""
+        return self._loop.iterate(self._inner.search(words, limit=limit))
+
     def cache(self) -> Json:
         """The block pool, as the server describes it."""
         return self._loop.run(self._inner.cache())

@@ -97,3 +97,35 @@ async def test_the_client_changes_and_filters_sessions(tmp_path):
         assert [s.info.title async for s in client.sessions.list(pinned=False)] == ["Other"]
         with pytest.raises(ConflictError):
             await session.update(title="Late", expected_revision=1)
+
+
+async def test_words_are_looked_for(tmp_path):
+    async with serving_whole(tmp_path) as front, AsyncClient(front.base_url) as client:
+        session = await front.session(title="Trip to Norway")
+        turn = await front.say(session["id"], "the fjords of norway")
+
+        status, page = await front.call("GET", "/v1/search?q=norw")
+
+        assert status == 200
+        assert [hit["kind"] for hit in page["data"]] == ["message", "title"]
+        assert page["data"][0] == {
+            "id": turn["input"][0]["id"],
+            "object": "search.result",
+            "kind": "message",
+            "conversation": {"id": session["id"], "title": "Trip to Norway"},
+            "response_id": turn["id"],
+            "role": "user",
+            "snippet": "the fjords of norway",
+            "highlights": [[14, 20]],
+        }
+        assert [hit async for hit in client.search("norway", limit=1)] == page["data"]
+
+
+@pytest.mark.parametrize(
+    ("query", "param"), [("", "q"), ("q=", "q"), ("q=a&limit=0", "limit"), ("q=a&after=x", "after")]
+)
+async def test_a_wrong_search_is_refused(tmp_path, query, param):
+    async with serving_whole(tmp_path) as front:
+        status, body = await front.call("GET", f"/v1/search?{query}")
+
+        assert (status, body["error"]["param"]) == (400, param)
