@@ -211,6 +211,33 @@ class RegenerateBody(Sampled):
     stream: bool = False
 
 
+class ContinueFields(Strict):
+    """What a continued reply may be told; the rest is as it was."""
+
+    max_output_tokens: int | None = Field(None, ge=1, le=2**31 - 1)
+    client_turn_id: ClientTurnId | None = None
+
+
+def more_tokens(session: Session, body: ContinueFields, defaults: SamplingParams) -> int | None:
+    """How many tokens a continued reply may still have."""
+    if body.max_output_tokens is not None:
+        return body.max_output_tokens
+    return session_params(session, defaults).max_output_tokens
+
+
+class ContinueBody(ContinueFields):
+    """`POST …/turns/{turn}/continue`."""
+
+    stream: bool = False
+
+
+class HeadBody(Strict):
+    """`POST /v1/sessions/{id}/head`."""
+
+    turn: TurnRef | None
+    expected_revision: int | None = Field(None, ge=0)
+
+
 class ForkBody(Strict):
     """`POST /v1/sessions/{id}/fork`."""
 
@@ -234,6 +261,14 @@ class RegenerateFrame(Sampled):
     """A new reply to the input of an ended turn."""
 
     type: Literal["response.regenerate"]
+    response_id: TurnRef
+    event_id: EventId | None = None
+
+
+class ContinueFrame(ContinueFields):
+    """Go on with a reply that was cut."""
+
+    type: Literal["response.continue"]
     response_id: TurnRef
     event_id: EventId | None = None
 
@@ -263,14 +298,15 @@ class PingFrame(Strict):
     event_id: EventId | None = None
 
 
-StreamFrame = CreateFrame | RegenerateFrame | ResumeFrame
+StreamFrame = CreateFrame | RegenerateFrame | ContinueFrame | ResumeFrame
 """A frame that is answered by a turn's events."""
 
-Frame = CreateFrame | RegenerateFrame | CancelFrame | ResumeFrame | PingFrame
+Frame = CreateFrame | RegenerateFrame | ContinueFrame | CancelFrame | ResumeFrame | PingFrame
 
 FRAME_TYPES = (
     "response.create",
     "response.regenerate",
+    "response.continue",
     "response.cancel",
     "response.resume",
     "ping",

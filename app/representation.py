@@ -31,6 +31,8 @@ from sessions.types import (
 
 Json = dict[str, Any]
 
+PREVIEW_CHARS = 120
+
 
 def _seconds(moment: datetime | None) -> int | None:
     return None if moment is None else int(moment.timestamp())
@@ -79,6 +81,31 @@ def list_object(data: list[Json], *, has_more: bool = False) -> Json:
         "first_id": data[0]["id"] if data else None,
         "last_id": data[-1]["id"] if data else None,
         "has_more": has_more,
+    }
+
+
+def tree_object(session: Session, turns: tuple[Turn, ...]) -> Json:
+    """Build the tree of a session's turns: each with its parent, and how its words begin."""
+    return {
+        "object": "tree",
+        "conversation": session.id,
+        "head": session.head_turn_id,
+        "revision": session.revision,
+        "turns": [_tree_node(turn) for turn in turns],
+    }
+
+
+def _tree_node(turn: Turn) -> Json:
+    asked = turn.input_items[-1].text if turn.input_items else ""
+    return {
+        "id": turn.id,
+        "parent": turn.parent_id,
+        "conversation": turn.session_id,
+        "status": _turn_status(turn.status),
+        "created_at": _seconds(turn.created_at),
+        "input_ids": [item.id for item in turn.input_items],
+        "input_preview": asked[:PREVIEW_CHARS],
+        "reply_preview": turn.reply_text[:PREVIEW_CHARS],
     }
 
 

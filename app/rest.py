@@ -8,8 +8,8 @@ from aiohttp import web
 
 from app.keys import MANAGER, OWNER
 from app.parsing import read_body
-from app.protocol import ForkBody, SessionBody, SessionPatch
-from app.representation import hit_object, list_object, session_object, tables_object
+from app.protocol import ForkBody, HeadBody, SessionBody, SessionPatch
+from app.representation import hit_object, list_object, session_object, tables_object, tree_object
 from sessions.errors import InvalidInputError
 from sessions.types import SessionId, TurnId
 
@@ -26,6 +26,8 @@ def routes() -> list[web.RouteDef]:
         web.patch("/v1/sessions/{session}", update),
         web.delete("/v1/sessions/{session}", delete),
         web.post("/v1/sessions/{session}/fork", fork),
+        web.get("/v1/sessions/{session}/tree", tree),
+        web.post("/v1/sessions/{session}/head", move_head),
         web.get("/v1/sessions/{session}/kv", tables),
         web.get("/v1/search", search),
     ]
@@ -121,6 +123,26 @@ async def search(request: web.Request) -> web.Response:
         after=request.query.get("after") or None,
     )
     return json_answer(list_object([hit_object(h) for h in page.data], has_more=page.has_more))
+
+
+async def tree(request: web.Request) -> web.Response:
+    """Show how a session's turns hang together, in short."""
+    manager, owner = request.app[MANAGER], request[OWNER]
+    session = await manager.get(owner, session_of(request))
+    turns = await manager.turns(owner, session.id, whole_tree=True)
+    return json_answer(tree_object(session, turns))
+
+
+async def move_head(request: web.Request) -> web.Response:
+    """Pick the branch that a plain new turn continues."""
+    body = await read_body(request, HeadBody)
+    session = await request.app[MANAGER].move_head(
+        request[OWNER],
+        session_of(request),
+        TurnId(body.turn) if body.turn is not None else None,
+        expected_revision=body.expected_revision,
+    )
+    return json_answer(session_object(session))
 
 
 async def tables(request: web.Request) -> web.Response:

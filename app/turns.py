@@ -10,7 +10,14 @@ from aiohttp import web
 from app.keys import MANAGER, OWNER
 from app.parsing import read_body
 from app.peer import beside, closing, until_gone
-from app.protocol import EmptyBody, RegenerateBody, TurnBody, session_params
+from app.protocol import (
+    ContinueBody,
+    EmptyBody,
+    RegenerateBody,
+    TurnBody,
+    more_tokens,
+    session_params,
+)
 from app.regenerating import params_for_regenerate
 from app.representation import event_object, list_object, turn_object
 from app.rest import integer_of, json_answer, session_of, truth_of
@@ -29,6 +36,7 @@ def routes() -> list[web.RouteDef]:
         web.get(turns + "/{turn}", get),
         web.post(turns + "/{turn}/cancel", cancel),
         web.post(turns + "/{turn}/regenerate", regenerate),
+        web.post(turns + "/{turn}/continue", go_on),
     ]
 
 
@@ -61,6 +69,21 @@ async def regenerate(request: web.Request) -> web.StreamResponse:
         client_turn_id=body.client_turn_id,
     )
     return await _answer(request, sibling, is_streamed=body.stream)
+
+
+async def go_on(request: web.Request) -> web.StreamResponse:
+    """Go on with a reply that was cut, in a sibling of its turn."""
+    body = await read_body(request, ContinueBody)
+    manager, owner = request.app[MANAGER], request[OWNER]
+    cut = await _turn_of(request)
+    session = await manager.get(owner, cut.session_id)
+    turn = await manager.go_on(
+        owner,
+        cut.id,
+        max_more_tokens=more_tokens(session, body, default_params(request.app)),
+        client_turn_id=body.client_turn_id,
+    )
+    return await _answer(request, turn, is_streamed=body.stream)
 
 
 async def get(request: web.Request) -> web.StreamResponse:

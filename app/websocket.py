@@ -18,6 +18,7 @@ from app.parsing import read_json
 from app.peer import closing
 from app.protocol import (
     CancelFrame,
+    ContinueFrame,
     CreateFrame,
     Frame,
     PingFrame,
@@ -25,6 +26,7 @@ from app.protocol import (
     ResumeFrame,
     StreamFrame,
     event_id_of,
+    more_tokens,
     parse_frame,
     session_params,
 )
@@ -159,6 +161,16 @@ class Connection:
                 params = params_for_regenerate(turn, frame)
                 turn = await self._manager.regenerate(
                     self._owner, turn_id, params=params, client_turn_id=frame.client_turn_id
+                )
+                return turn, -1
+            case ContinueFrame():
+                cut = await self._manager.turn(self._owner, TurnId(frame.response_id))
+                session = await self._manager.get(self._owner, cut.session_id)
+                turn = await self._manager.go_on(
+                    self._owner,
+                    cut.id,
+                    max_more_tokens=more_tokens(session, frame, default_params(self._app)),
+                    client_turn_id=frame.client_turn_id,
                 )
                 return turn, -1
             case ResumeFrame():

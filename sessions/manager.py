@@ -250,6 +250,26 @@ class SessionManager:
         await self._store.add_session(fork, clock_at=clock_at)
         return fork
 
+    async def move_head(
+        self,
+        owner: OwnerId,
+        session_id: SessionId,
+        head: TurnId | None,
+        *,
+        expected_revision: int | None = None,
+    ) -> Session:
+        """Pick the branch that a plain new turn continues; None: a new beginning.
+
+        Raises TurnNotFoundError for a turn that is not the session's, RevisionConflictError when
+        the session is not at the revision that was expected.
+        """
+        session = await self._store.session(owner, session_id)
+        if head is not None:
+            await self._admission.turn_of(session, head)
+        return await self._store.set_head(
+            owner, session_id, head, expected_revision=expected_revision
+        )
+
     async def tables(self, owner: OwnerId, session_id: SessionId) -> tuple[TableView, ...]:
         """The block tables that the engine has for the session."""
         await self._store.session(owner, session_id)
@@ -302,6 +322,27 @@ class SessionManager:
             owner,
             turn_id,
             params=params,
+            client_turn_id=client_turn_id,
+        )
+        return await self._running.start(admit)
+
+    async def go_on(
+        self,
+        owner: OwnerId,
+        turn_id: TurnId,
+        *,
+        max_more_tokens: int | None,
+        client_turn_id: str | None = None,
+    ) -> Turn:
+        """Begin a sibling of a cut turn whose reply begins with the cut one's and goes on.
+
+        Raises ConflictError when there is nothing to continue.
+        """
+        admit = partial(
+            self._admission.go_on,
+            owner,
+            turn_id,
+            max_more_tokens=max_more_tokens,
             client_turn_id=client_turn_id,
         )
         return await self._running.start(admit)

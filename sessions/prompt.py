@@ -165,11 +165,16 @@ class PromptComposer:
         """The prompt that `sibling` (ended) had, id for id, as long as the model and the
         session's instructions are the same."""
         log = await self.log(sibling.id)
-        span = log.span
         clock_at = await self._store.clock_at(session.id)
-        is_same = span.fingerprint == self._engine.info.fingerprint
+        is_same = log.span.fingerprint == self._engine.info.fingerprint
         if not is_same or not await self._is_instructed(session, log, clock_at):
             return await self.compose(session, parent, messages)
+        return await self.recall(session, sibling, parent)
+
+    async def recall(self, session: Session, sibling: Turn, parent: Turn | None) -> Prompt:
+        """The prompt that `sibling` (ended) had, id for id, whatever has changed since."""
+        log = await self.log(sibling.id)
+        span = log.span
         has_table = bool(span.reply_ids)
         prompt = Prompt(
             token_ids=log.token_ids[: span.num_prompt_tokens],
@@ -180,6 +185,7 @@ class PromptComposer:
             num_known_tokens=span.num_prompt_tokens if has_table else span.keep_tokens,
             known_fingerprint=span.fingerprint,
         )
+        clock_at = await self._store.clock_at(session.id)
         near = sibling if has_table else parent
         return await self._placed(prompt, session, near, clock_at)
 

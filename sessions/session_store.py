@@ -107,6 +107,24 @@ class SessionStore:
                 await _index_title(tx, changed)
             return changed
 
+    async def set_head(
+        self,
+        owner: OwnerId,
+        session_id: SessionId,
+        head: TurnId | None,
+        *,
+        expected_revision: int | None,
+    ) -> Session:
+        """Pick another branch. Raises RevisionConflictError as `change_session` does."""
+        async with self._database.writing() as tx:
+            row = await session_row(tx, owner, session_id, is_locked=True)
+            expect_revision(row, expected_revision)
+            if row.head_id != head:
+                row.head_id = head
+                row.revision += 1
+            active = await _active_turns(tx, [row.id])
+            return rows.to_session(row, active.get(row.id, ()))
+
     async def search(
         self, owner: OwnerId, words: Sequence[str], *, limit: int, after: str | None
     ) -> Page:

@@ -172,6 +172,26 @@ class AsyncSession:
         """`regenerate`, read as it comes."""
         return self._stream(f"/turns/{quote(_id(turn))}/regenerate", dict(options))
 
+    async def go_on(
+        self, turn: Turn | str | None = None, *, max_output_tokens: int | None = None
+    ) -> Turn:
+        """Go on with a reply that was cut, by default the last turn's: a turn beside it whose reply
+        begins with the cut one."""
+        limit = {} if max_output_tokens is None else {"max_output_tokens": max_output_tokens}
+        path = f"/turns/{quote(await self._named(turn))}/continue"
+        return await self._stream(path, limit).final()
+
+    async def tree(self) -> Json:
+        """How the session's turns hang together, as the server describes it."""
+        tree: Json = await self._call("GET", "/tree")
+        return tree
+
+    async def move_head(self, turn: Turn | str | None) -> SessionInfo:
+        """Pick the branch that the next message continues; None: a new beginning."""
+        body = {"turn": _id(turn) if turn is not None else None}
+        self.info = SessionInfo.from_wire(await self._call("POST", "/head", body))
+        return self.info
+
     def resume(self, turn: Turn | str, *, starting_after: int = -1) -> "AsyncStream":
         """The events of a turn after that sequence number, stored or still to come."""
         request = self._reading(_id(turn), starting_after)

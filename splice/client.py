@@ -184,6 +184,21 @@ class Session:
         """A new reply to the same input, beside the old one; by default the last turn's."""
         return self._loop.run(self._inner.regenerate(turn, **options))
 
+    def go_on(
+        self, turn: Turn | str | None = None, *, max_output_tokens: int | None = None
+    ) -> Turn:
+        """Go on with a reply that was cut, by default the last turn's: a turn beside it whose reply
+        begins with the cut one."""
+        return self._loop.run(self._inner.go_on(turn, max_output_tokens=max_output_tokens))
+
+    def tree(self) -> Json:
+        """How the session's turns hang together, as the server describes it."""
+        return self._loop.run(self._inner.tree())
+
+    def move_head(self, turn: Turn | str | None) -> SessionInfo:
+        """Pick the branch that the next message continues; None: a new beginning."""
+        return self._loop.run(self._inner.move_head(turn))
+
     def resume(self, turn: Turn | str, *, starting_after: int = -1) -> "Stream":
         """The events of a turn after that sequence number, stored or still to come."""
         return Stream(self._loop, self._inner.resume(turn, starting_after=starting_after))
