@@ -6,9 +6,9 @@ from typing import Any, Final
 import orjson
 from aiohttp import web
 
-from app.keys import MANAGER, OWNER
+from app.keys import CONFIG, MANAGER, OWNER
 from app.parsing import read_body
-from app.protocol import ForkBody, HeadBody, SessionBody, SessionPatch
+from app.protocol import EmptyBody, ForkBody, HeadBody, SessionBody, SessionPatch
 from app.representation import hit_object, list_object, session_object, tables_object, tree_object
 from sessions.errors import InvalidInputError
 from sessions.types import SessionId, TurnId
@@ -25,6 +25,7 @@ def routes() -> list[web.RouteDef]:
         web.get("/v1/sessions/{session}", get),
         web.patch("/v1/sessions/{session}", update),
         web.delete("/v1/sessions/{session}", delete),
+        web.post("/v1/sessions/{session}/restore", restore),
         web.post("/v1/sessions/{session}/fork", fork),
         web.get("/v1/sessions/{session}/tree", tree),
         web.post("/v1/sessions/{session}/head", move_head),
@@ -98,7 +99,17 @@ async def delete(request: web.Request) -> web.Response:
     """Delete a session."""
     session_id = session_of(request)
     await request.app[MANAGER].delete(request[OWNER], session_id)
-    return json_answer({"id": session_id, "object": "session.deleted", "deleted": True})
+    undo_s = request.app[CONFIG].delete_grace_s
+    return json_answer(
+        {"id": session_id, "object": "session.deleted", "deleted": True, "undo_s": undo_s}
+    )
+
+
+async def restore(request: web.Request) -> web.Response:
+    """Take a deletion back."""
+    await read_body(request, EmptyBody)
+    session = await request.app[MANAGER].catalog.restore(request[OWNER], session_of(request))
+    return json_answer(session_object(session))
 
 
 async def fork(request: web.Request) -> web.Response:

@@ -3,6 +3,9 @@
 Everything is the owner's: another's session is not found.
 """
 
+from collections.abc import Callable
+from datetime import datetime, timedelta
+
 from sessions.errors import InvalidInputError
 from sessions.search import words_of
 from sessions.store import Store
@@ -16,8 +19,17 @@ MAX_QUERY_CHARS = 1000
 class Catalog:
     """One owner's sessions at a time; holds no state of its own."""
 
-    def __init__(self, store: Store, *, max_input_chars: int) -> None:
+    def __init__(
+        self,
+        store: Store,
+        *,
+        clock: Callable[[], datetime],
+        max_input_chars: int,
+        delete_grace_s: float,
+    ) -> None:
         self._store = store
+        self._clock = clock
+        self._delete_grace = timedelta(seconds=delete_grace_s)
         self._max_input_chars = max_input_chars
 
     async def list(self, owner: OwnerId, wanted: SessionFilter) -> Page:
@@ -28,6 +40,14 @@ class Catalog:
             if len(wanted.title_has) > MAX_TITLE_CHARS:
                 raise InvalidInputError(f"at most {MAX_TITLE_CHARS} characters", param="q")
         return await self._store.sessions(owner, wanted)
+
+    async def restore(self, owner: OwnerId, session_id: SessionId) -> Session:
+        """Take a deletion back; a living session is left as it is.
+
+        Raises SessionNotFoundError when its grace is over.
+        """
+        after = self._clock() - self._delete_grace
+        return await self._store.restore_session(owner, session_id, deleted_after=after)
 
     async def search(
         self, owner: OwnerId, query: str, *, limit: int = 20, after: str | None = None

@@ -7,7 +7,7 @@ goes on and its end is written. What runs here is in `running`, everything else 
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from types import TracebackType
@@ -19,6 +19,7 @@ from model.errors import ModelError
 from model.messages import TableView
 from sessions.admission import Admission, AdmissionRules, Admitted
 from sessions.catalog import Catalog
+from sessions.config import ManagerConfig as ManagerConfig  # as its callers know it
 from sessions.errors import ConflictError, InvalidInputError
 from sessions.ids import new_session_id
 from sessions.preparation import Preparations
@@ -42,23 +43,7 @@ from sessions.types import (
     TurnId,
     TurnRequest,
 )
-from sessions.validation import MAX_INPUT_CHARS, check_session
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ManagerConfig:
-    """`runner_id` names this server among those on one database, and must survive its restart:
-    by it a server knows the turns that it left behind."""
-
-    runner_id: str
-    lease_s: float = 30
-    checkpoint_s: float = 1.0
-    cancel_grace_s: float = 5.0
-    max_input_chars: int = MAX_INPUT_CHARS
-    # That may run or wait here; one more is refused before anything of it is kept.
-    max_turns: int = 1088
-    # System prompts whose blocks all owners may share.
-    public_instructions: frozenset[str] = frozenset()
+from sessions.validation import check_session
 
 
 class SessionManager:
@@ -76,7 +61,12 @@ class SessionManager:
         self._engine = engine
         self._clock = clock
         self._config = config
-        self.catalog = Catalog(store, max_input_chars=config.max_input_chars)
+        self.catalog = Catalog(
+            store,
+            clock=clock,
+            max_input_chars=config.max_input_chars,
+            delete_grace_s=config.delete_grace_s,
+        )
         self._composer = PromptComposer(store, engine, config.public_instructions)
         rules = RunnerRules(
             lease_s=config.lease_s,
@@ -205,7 +195,8 @@ class SessionManager:
     async def delete(self, owner: OwnerId, session_id: SessionId) -> None:
         """Mark the session deleted, cancel its turns, and let the engine forget it.
 
-        What forks of it were made from stays readable through them.
+        `catalog.restore` takes it back for a while. What forks of it were made from stays readable
+        through them.
         """
         active = await self._store.delete_session(owner, session_id, self._clock())
         runners = [r for r in map(self._running.get, active) if r is not None]

@@ -10,7 +10,7 @@ from sqlalchemy import ColumnElement, Select, and_, delete, or_, select, text, t
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from sessions import rows, search
+from sessions import purge, rows, search
 from sessions.database import Database
 from sessions.errors import InvalidInputError, RevisionConflictError, SessionNotFoundError
 from sessions.queries import is_active
@@ -106,6 +106,42 @@ class SessionStore:
             if "title" in change.named:
                 await _index_title(tx, changed)
             return changed
+
+    async def restore_session(
+        self, owner: OwnerId, session_id: SessionId, *, deleted_after: datetime
+    ) -> Session:
+        """Take a deletion back, unless it was before that; a living session is left as it is.
+
+        Raises SessionNotFoundError when it is too late.
+        """
+        async with self._database.writing() as tx:
+            row = await tx.get(SessionRow, session_id, with_for_update=True)
+            is_theirs = row is not None and row.owner_id == owner
+            if row is None or not is_theirs or (row.deleted_at or deleted_after) < deleted_after:
+                raise SessionNotFoundError(f"no session has the id {session_id!r}")
+            if row.deleted_at is not None:
+                row.deleted_at = None
+                row.revision += 1
+            active = await _active_turns(tx, [row.id])
+            return rows.to_session(row, active.get(row.id, ()))
+
+    async def due(self, before: datetime) -> tuple[SessionId, ...]:
+        """The sessions deleted before then that something is left of."""
+        query = select(SessionRow.id).where(SessionRow.deleted_at < before)
+        async with self._database.reading() as tx:
+            found = await tx.scalars(query.order_by(SessionRow.deleted_at))
+            return tuple(SessionId(session_id) for session_id in found)
+
+    async def purge(self, session_id: SessionId, before: datetime) -> bool:
+        """Delete a session for good if it is still deleted and nothing of it runs; whether nothing
+        of it is left."""
+        async with self._database.writing() as tx:
+            row = await tx.get(SessionRow, session_id, with_for_update=True)
+            if row is None or row.deleted_at is None or row.deleted_at >= before:
+                return False
+            if await _active_turns(tx, [session_id]):
+                return False
+            return await purge.purge(tx, row)
 
     async def set_head(
         self,

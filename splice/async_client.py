@@ -128,6 +128,11 @@ class AsyncSessions:
         """Delete the session with everything in it; raises NotFoundError."""
         await self._transport.call(Request(method="DELETE", path=_session(session_id)))
 
+    async def restore(self, session_id: str) -> "AsyncSession":
+        """Take a deletion back; raises NotFoundError when it is too late."""
+        request = Request(method="POST", path=_session(session_id) + "/restore")
+        return AsyncSession(self._transport, await self._transport.call(request))
+
 
 class AsyncSession:
     """One conversation. `info` is what the server last said of it; `refresh` asks again."""

@@ -146,6 +146,10 @@ class Sessions:
         """Delete the session with everything in it; raises NotFoundError."""
         self._loop.run(self._inner.delete(session_id))
 
+    def restore(self, session_id: str) -> "Session":
+        """Take a deletion back; raises NotFoundError when it is too late."""
+        return Session(self._loop, self._loop.run(self._inner.restore(session_id)))
+
 
 class Session:
     """One conversation. `info` is what the server last said of it; `refresh` asks again."""

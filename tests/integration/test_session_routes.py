@@ -129,3 +129,21 @@ async def test_a_wrong_search_is_refused(tmp_path, query, param):
         status, body = await front.call("GET", f"/v1/search?{query}")
 
         assert (status, body["error"]["param"]) == (400, param)
+
+
+async def test_a_deletion_is_undone(tmp_path):
+    async with serving_whole(tmp_path) as front, AsyncClient(front.base_url) as client:
+        session = await front.session(title="T")
+        path = f"/v1/sessions/{session['id']}"
+
+        status, deleted = await front.call("DELETE", path)
+        assert (status, deleted["undo_s"]) == (200, 86400.0)
+        assert (await front.call("GET", path))[0] == 404
+        status, restored = await front.call("POST", path + "/restore")
+        assert (status, restored["title"]) == (200, "T")
+
+        await client.sessions.delete(session["id"])
+        assert (await client.sessions.restore(session["id"])).info.title == "T"
+        await front.call("DELETE", path)
+        front.clock.advance(86401)
+        assert (await front.call("POST", path + "/restore"))[0] == 404
