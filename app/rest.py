@@ -1,20 +1,15 @@
 """Sessions over REST. Their turns are in `app/turns.py`."""
 
-import re
-from typing import Any, Final
-
-import orjson
 from aiohttp import web
 
+from app.answer import json_answer
 from app.keys import CONFIG, MANAGER, OWNER
-from app.parsing import read_body
+from app.parsing import integer_of, read_body, truth_of
 from app.protocol import EmptyBody, ForkBody, HeadBody, SessionBody, SessionPatch
 from app.representation import hit_object, list_object, session_object, tables_object, tree_object
+from sessions.catalog import MAX_PAGE
 from sessions.errors import InvalidInputError
 from sessions.types import SessionId, TurnId
-
-MAX_PAGE = 100
-_WHOLE_NUMBER: Final = re.compile(r"-?[0-9]+")
 
 
 def routes() -> list[web.RouteDef]:
@@ -32,11 +27,6 @@ def routes() -> list[web.RouteDef]:
         web.get("/v1/sessions/{session}/kv", tables),
         web.get("/v1/search", search),
     ]
-
-
-def json_answer(body: dict[str, Any], *, status: int = 200) -> web.Response:
-    """Answer with JSON."""
-    return web.Response(status=status, body=orjson.dumps(body), content_type="application/json")
 
 
 def session_of(request: web.Request) -> SessionId:
@@ -69,7 +59,7 @@ async def list_sessions(request: web.Request) -> web.Response:
         request[OWNER],
         limit=integer_of(request, "limit", 20, minimum=1, maximum=MAX_PAGE),
         after=SessionId(after) if after else None,
-        order=order,
+        is_descending=order == "desc",
         pinned=truth_of(request, "pinned") if "pinned" in request.query else None,
         pinned_first=truth_of(request, "pinned_first"),
         title_has=request.query.get("q") or None,
@@ -161,24 +151,3 @@ async def tables(request: web.Request) -> web.Response:
     session_id = session_of(request)
     views = await request.app[MANAGER].tables(request[OWNER], session_id)
     return json_answer(tables_object(session_id, views))
-
-
-def integer_of(request: web.Request, name: str, default: int, *, minimum: int, maximum: int) -> int:
-    """Read a number from the query."""
-    text = request.query.get(name)
-    if text is None:
-        return default
-    if _WHOLE_NUMBER.fullmatch(text) is None:  # `int` takes more: " 3", "1_0", "٣"
-        raise InvalidInputError(f"{name} must be a whole number", param=name)
-    number = int(text[:20])
-    if not minimum <= number <= maximum:
-        raise InvalidInputError(f"{name} must be from {minimum} to {maximum}", param=name)
-    return number
-
-
-def truth_of(request: web.Request, name: str) -> bool:
-    """Read a yes or no from the query; absent means no."""
-    text = request.query.get(name, "false").lower()
-    if text not in ("true", "false", "1", "0"):
-        raise InvalidInputError(f"{name} must be true or false", param=name)
-    return text in ("true", "1")

@@ -6,11 +6,10 @@ signal has its ordinary effect and doesn't wait.
 """
 
 import asyncio
-import contextlib
 import signal
 import socket
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from aiohttp import web
 
@@ -67,7 +66,7 @@ class Serving:
         assert self._task is not None, "run is run by a task"
         is_listening = False
         try:
-            with _stopped_by_signals(self._task), contextlib.suppress(asyncio.CancelledError):
+            with _stopped_by_signals(self._task), suppress(asyncio.CancelledError):
                 await runner.setup()
                 await web.SockSite(runner, self._sock, backlog=_BACKLOG).start()
                 is_listening = True

@@ -5,8 +5,10 @@ raised here, and leaves nothing behind.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
+from functools import partial
 
 from model.config import SamplingParams
 from model.engine import Engine
@@ -41,7 +43,6 @@ from sessions.types import (
 )
 from sessions.validation import check_client_turn_id, check_params, check_request, digest
 
-# Each try loses only to another writer who got further.
 MAX_TRIES = 5
 
 
@@ -80,7 +81,6 @@ class _Beginning:
 class _Asked:
     """What the ways to ask for a turn have in common."""
 
-    owner: OwnerId
     session: Session
     params: SamplingParams
     client_turn_id: str | None
@@ -114,42 +114,15 @@ class Admission:
     ) -> Admitted | Turn:
         """A new turn, or the one that the same `client_turn_id` made before."""
         check_request(request, max_chars=self._rules.max_input_chars)
-        is_given = request.parent_given or request.parent is not None
         named = digest(
             {
                 "input": [asdict(message) for message in request.input],
                 "params": asdict(request.params),
                 "metadata": request.metadata,
-                "parent": [request.parent] if is_given else None,
+                "parent": [request.parent] if _names_parent(request) else None,
             }
         )
-        for _ in range(MAX_TRIES):
-            session = await self._store.session(owner, session_id)
-            known = await self._known(session, request.client_turn_id, named)
-            if known is not None:
-                return known
-            parent = await self._parent(
-                session, request.parent if is_given else session.head_turn_id
-            )
-            if parent is not None and parent.status.is_active:
-                raise _still_active(parent, is_given=is_given)
-            asked = _Asked(
-                owner=owner,
-                session=session,
-                params=request.params,
-                client_turn_id=request.client_turn_id,
-                metadata=request.metadata,
-                digest=named,
-                follows_head=not is_given,
-            )
-            prompt = await self._composer.compose(session, parent, request.input)
-            turn = self._new_turn(asked, parent, request.input)
-            begun = _Beginning(prompt=prompt, params=request.params)
-            try:
-                return await self._insert(asked, turn, begun, input_turn_id=turn.id)
-            except RevisionConflictError:
-                continue
-        raise RevisionConflictError("the session kept changing; try again")
+        return await _retried(partial(self._submit, owner, session_id, request, named))
 
     async def regenerate(
         self,
@@ -163,12 +136,12 @@ class Admission:
         check_params(params)
         named = digest({"regenerate": turn_id, "params": asdict(params)})
 
-        async def compose(session: Session, sibling: Turn, parent: Turn | None) -> _Beginning:
+        async def begin(session: Session, sibling: Turn, parent: Turn | None) -> _Beginning:
             messages = [InputMessage(role=i.role, text=i.text) for i in sibling.input_items]
             prompt = await self._composer.compose_again(session, sibling, messages, parent)
             return _Beginning(prompt=prompt, params=params)
 
-        return await self._beside(owner, turn_id, client_turn_id, named, compose)
+        return await self._beside(owner, turn_id, client_turn_id, named, begin)
 
     async def go_on(
         self,
@@ -184,7 +157,7 @@ class Admission:
         """
         named = digest({"continue": turn_id, "max_more_tokens": max_more_tokens})
 
-        async def compose(session: Session, cut: Turn, parent: Turn | None) -> _Beginning:
+        async def begin(session: Session, cut: Turn, parent: Turn | None) -> _Beginning:
             if cut.status is TurnStatus.COMPLETED:
                 raise ConflictError(f"{turn_id} is complete; there is nothing to continue")
             span = (await self._composer.log(turn_id)).span
@@ -198,7 +171,7 @@ class Admission:
                 partial=partial_reply(cut, span.reply_ids) if span.reply_ids else None,
             )
 
-        return await self._beside(owner, turn_id, client_turn_id, named, compose)
+        return await self._beside(owner, turn_id, client_turn_id, named, begin)
 
     async def _beside(
         self,
@@ -206,11 +179,12 @@ class Admission:
         turn_id: TurnId,
         client_turn_id: str | None,
         named: str,
-        compose: Callable[[Session, Turn, Turn | None], Awaitable[_Beginning]],
+        begin: Callable[[Session, Turn, Turn | None], Awaitable[_Beginning]],
     ) -> Admitted | Turn:
         """A sibling of an ended turn, or the one that the same `client_turn_id` made before."""
         check_client_turn_id(client_turn_id)
-        for _ in range(MAX_TRIES):
+
+        async def attempt() -> Admitted | Turn:
             sibling = await self._store.turn(owner, turn_id)
             session = await self._store.session(owner, sibling.session_id)
             known = await self._known(session, client_turn_id, named)
@@ -219,9 +193,8 @@ class Admission:
             if sibling.status.is_active:
                 raise _still_active(sibling, is_given=True)
             parent = await self._parent(session, sibling.parent_id)
-            begun = await compose(session, sibling, parent)
+            begun = await begin(session, sibling, parent)
             asked = _Asked(
-                owner=owner,
                 session=session,
                 params=begun.params,
                 client_turn_id=client_turn_id,
@@ -232,11 +205,9 @@ class Admission:
             turn = self._new_turn(asked, parent, sibling.input_items)
             # Input items are shared along a row of siblings: they are the first one's.
             input_turn_id = sibling.input_items[0].turn_id
-            try:
-                return await self._insert(asked, turn, begun, input_turn_id=input_turn_id)
-            except RevisionConflictError:
-                continue
-        raise RevisionConflictError("the session kept changing; try again")
+            return await self._insert(asked, turn, begun, input_turn_id=input_turn_id)
+
+        return await _retried(attempt)
 
     async def turn_of(self, session: Session, turn_id: TurnId) -> Turn:
         """A turn of the session, or one before its fork; raises when there is no such."""
@@ -250,6 +221,30 @@ class Admission:
         if turn.status.is_active:
             raise _still_active(turn, is_given=True)
         return turn
+
+    async def _submit(
+        self, owner: OwnerId, session_id: SessionId, request: TurnRequest, named: str
+    ) -> Admitted | Turn:
+        session = await self._store.session(owner, session_id)
+        known = await self._known(session, request.client_turn_id, named)
+        if known is not None:
+            return known
+        is_given = _names_parent(request)
+        parent = await self._parent(session, request.parent if is_given else session.head_turn_id)
+        if parent is not None and parent.status.is_active:
+            raise _still_active(parent, is_given=is_given)
+        asked = _Asked(
+            session=session,
+            params=request.params,
+            client_turn_id=request.client_turn_id,
+            metadata=request.metadata,
+            digest=named,
+            follows_head=not is_given,
+        )
+        prompt = await self._composer.compose(session, parent, request.input)
+        turn = self._new_turn(asked, parent, request.input)
+        begun = _Beginning(prompt=prompt, params=request.params)
+        return await self._insert(asked, turn, begun, input_turn_id=turn.id)
 
     async def _known(self, session: Session, client_turn_id: str | None, named: str) -> Turn | None:
         if client_turn_id is None:
@@ -335,6 +330,19 @@ class Admission:
             generation=generation,
             partial=partial,
         )
+
+
+async def _retried(attempt: Callable[[], Awaitable[Admitted | Turn]]) -> Admitted | Turn:
+    """Read everything again while others write first; each of them got further."""
+    for _ in range(MAX_TRIES):
+        with suppress(RevisionConflictError):
+            return await attempt()
+    raise RevisionConflictError("the session kept changing; try again")
+
+
+def _names_parent(request: TurnRequest) -> bool:
+    """Whether it says what it follows; None is a beginning then, and not the head."""
+    return request.parent_given or request.parent is not None
 
 
 def _new_item(message: InputMessage, session_id: SessionId, turn_id: TurnId, now: datetime) -> Item:

@@ -9,7 +9,15 @@ from datetime import datetime, timedelta
 from sessions.errors import InvalidInputError
 from sessions.search import words_of
 from sessions.store import Store
-from sessions.types import OwnerId, Page, Session, SessionChange, SessionFilter, SessionId
+from sessions.types import (
+    OwnerId,
+    Page,
+    SearchPage,
+    Session,
+    SessionChange,
+    SessionFilter,
+    SessionId,
+)
 from sessions.validation import MAX_TITLE_CHARS, check_session, check_text
 
 MAX_PAGE = 100
@@ -51,7 +59,7 @@ class Catalog:
 
     async def search(
         self, owner: OwnerId, query: str, *, limit: int = 20, after: str | None = None
-    ) -> Page:
+    ) -> SearchPage:
         """`SearchHit`s of the owner's living sessions, newest first; none for no words."""
         check_limit(limit)
         check_text(query, param="q")

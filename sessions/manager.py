@@ -20,7 +20,7 @@ from model.messages import TableView
 from sessions.admission import Admission, AdmissionRules, Admitted
 from sessions.catalog import Catalog
 from sessions.config import ManagerConfig as ManagerConfig  # as its callers know it
-from sessions.errors import ConflictError, InvalidInputError
+from sessions.errors import ConflictError
 from sessions.ids import new_session_id
 from sessions.preparation import Preparations
 from sessions.prompt import PromptComposer
@@ -174,18 +174,16 @@ class SessionManager:
         *,
         limit: int = 20,
         after: SessionId | None = None,
-        order: str = "desc",
+        is_descending: bool = True,
         pinned: bool | None = None,
         pinned_first: bool = False,
         title_has: str | None = None,
     ) -> Page:
         """The owner's sessions by time of last use; `after` is the last id of the page before."""
-        if order not in ("asc", "desc"):
-            raise InvalidInputError("order must be asc or desc", param="order")
         wanted = SessionFilter(
             limit=limit,
             after=after,
-            is_descending=order == "desc",
+            is_descending=is_descending,
             pinned=pinned,
             pinned_first=pinned_first,
             title_has=title_has,

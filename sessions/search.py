@@ -27,7 +27,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from sessions.errors import InvalidInputError
 from sessions.search_index import DICTIONARY, TABLE, SearchKind
 from sessions.tables import NodeRow, SearchEntryRow, SessionRow
-from sessions.types import ItemId, OwnerId, Page, SearchHit, SessionId, TurnId
+from sessions.types import ItemId, OwnerId, SearchHit, SearchPage, SessionId, TurnId
 
 MAX_WORDS = 32
 
@@ -54,19 +54,21 @@ async def find(
     *,
     limit: int,
     after: str | None,
-) -> Page:
+) -> SearchPage:
     """A page of hits, newest first; `after` is the id of the last one before.
 
     Raises InvalidInputError for an unknown `after`.
     """
     if not words:
-        return Page(data=(), has_more=False)
+        return SearchPage(data=(), has_more=False)
     query = _query(kind, words).where(SessionRow.owner_id == owner, SessionRow.deleted_at.is_(None))
     if after is not None:
         query = query.where(SearchEntryRow.id < await _entry_of(tx, owner, after))
     query = query.order_by(SearchEntryRow.id.desc()).limit(limit + 1)
     found = (await tx.execute(query)).all()
-    return Page(data=tuple(_to_hit(*row) for row in found[:limit]), has_more=len(found) > limit)
+    return SearchPage(
+        data=tuple(_to_hit(*row) for row in found[:limit]), has_more=len(found) > limit
+    )
 
 
 async def _entry_of(tx: AsyncSession, owner: OwnerId, hit_id: str) -> int:

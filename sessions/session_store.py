@@ -18,6 +18,7 @@ from sessions.tables import ACTIVE, OwnerRow, ResponseRow, SearchEntryRow, Sessi
 from sessions.types import (
     OwnerId,
     Page,
+    SearchPage,
     Session,
     SessionChange,
     SessionFilter,
@@ -163,7 +164,7 @@ class SessionStore:
 
     async def search(
         self, owner: OwnerId, words: Sequence[str], *, limit: int, after: str | None
-    ) -> Page:
+    ) -> SearchPage:
         """A page of `SearchHit`s, newest first. Raises InvalidInputError for an unknown `after`."""
         async with self._database.reading() as tx:
             kind = self._database.search_kind

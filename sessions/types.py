@@ -343,7 +343,15 @@ TurnEvent = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
-    """One page of a list, newest first unless asked otherwise."""
+    """One page of a list of sessions, the most recently used first unless asked otherwise."""
 
-    data: tuple[Any, ...]
+    data: tuple[Session, ...]
+    has_more: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchPage:
+    """One page of a search's results, newest first."""
+
+    data: tuple[SearchHit, ...]
     has_more: bool

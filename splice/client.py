@@ -203,6 +203,10 @@ class Session:
         """Pick the branch that the next message continues; None: a new beginning."""
         return self._loop.run(self._inner.move_head(turn))
 
+    def stream_again(self, turn: Turn | str, **options: Unpack[TurnOptions]) -> "Stream":
+        """`regenerate`, read as it comes."""
+        return Stream(self._loop, self._inner.stream_again(turn, **options))
+
     def resume(self, turn: Turn | str, *, starting_after: int = -1) -> "Stream":
         """The events of a turn after that sequence number, stored or still to come."""
         return Stream(self._loop, self._inner.resume(turn, starting_after=starting_after))

@@ -140,18 +140,27 @@ async def test_lists_have_pinned_ones_only_none_of_them_or_them_first(manager):
     assert await titles(manager, pinned=True) == ["4", "1"]
     assert await titles(manager, pinned=False) == ["5", "3", "2", "0"]
     assert await titles(manager, pinned_first=True) == ["4", "1", "5", "3", "2", "0"]
-    assert await titles(manager, pinned_first=True, order="asc") == ["1", "4", "0", "2", "3", "5"]
+    assert await titles(manager, pinned_first=True, is_descending=False) == [
+        "1",
+        "4",
+        "0",
+        "2",
+        "3",
+        "5",
+    ]
 
 
-@pytest.mark.parametrize("order", ["asc", "desc"])
-async def test_pages_with_pinned_ones_first_add_up_to_the_whole_list(manager, order):
+@pytest.mark.parametrize("is_descending", [False, True])
+async def test_pages_with_pinned_ones_first_add_up_to_the_whole_list(manager, is_descending):
     for number in range(7):
         await Chat.open(manager, title=str(number), is_pinned=number in (0, 3, 6))
-    whole = await titles(manager, pinned_first=True, order=order)
+    whole = await titles(manager, pinned_first=True, is_descending=is_descending)
 
     after, read = None, []
     while True:
-        page = await manager.list(ANN, limit=2, pinned_first=True, order=order, after=after)
+        page = await manager.list(
+            ANN, limit=2, pinned_first=True, is_descending=is_descending, after=after
+        )
         read += [s.title for s in page.data]
         after = page.data[-1].id
         if not page.has_more:
