@@ -29,6 +29,7 @@ from sessions.replay import replay
 from sessions.running import RunningTurns
 from sessions.store import Store
 from sessions.token_log import TurnLog
+from sessions.transfer import Importer
 from sessions.turn import Collaborators, RunnerRules
 from sessions.types import (
     OwnerId,
@@ -66,6 +67,9 @@ class SessionManager:
             clock=clock,
             max_input_chars=config.max_input_chars,
             delete_grace_s=config.delete_grace_s,
+        )
+        self.importer = Importer(
+            store=store, engine=engine, clock=clock, max_input_chars=config.max_input_chars
         )
         self._composer = PromptComposer(store, engine, config.public_instructions)
         rules = RunnerRules(

@@ -36,24 +36,7 @@ class SessionStore:
     async def add_session(self, session: Session, *, clock_at: datetime) -> None:
         """Insert a session, and its owner when it is the owner's first."""
         async with self._database.writing() as tx:
-            await _ensure_owner(tx, session.owner, session.created_at)
-            tx.add(
-                SessionRow(
-                    id=session.id,
-                    owner_id=session.owner,
-                    model=session.model,
-                    fingerprint=session.fingerprint,
-                    head_id=session.head_turn_id,
-                    forked_from_id=session.forked_from,
-                    revision=session.revision,
-                    clock_at=clock_at,
-                    created_at=session.created_at,
-                    updated_at=session.updated_at,
-                    **rows.from_session(session),
-                )
-            )
-            await tx.flush()
-            await _index_title(tx, session)
+            await insert_session(tx, session, clock_at)
 
     async def session(self, owner: OwnerId, session_id: SessionId) -> Session:
         """Raises SessionNotFoundError also for another owner's, and for a deleted one."""
@@ -180,6 +163,28 @@ class SessionStore:
             row.revision += 1
             query = select(ResponseRow.id).where(ResponseRow.session_id == session_id, is_active())
             return tuple(TurnId(turn_id) for turn_id in await tx.scalars(query))
+
+
+async def insert_session(tx: AsyncSession, session: Session, clock_at: datetime) -> None:
+    """Insert a session, and its owner when it is the owner's first."""
+    await _ensure_owner(tx, session.owner, session.created_at)
+    tx.add(
+        SessionRow(
+            id=session.id,
+            owner_id=session.owner,
+            model=session.model,
+            fingerprint=session.fingerprint,
+            head_id=session.head_turn_id,
+            forked_from_id=session.forked_from,
+            revision=session.revision,
+            clock_at=clock_at,
+            created_at=session.created_at,
+            updated_at=session.updated_at,
+            **rows.from_session(session),
+        )
+    )
+    await tx.flush()
+    await _index_title(tx, session)
 
 
 async def _ensure_owner(tx: AsyncSession, owner: OwnerId, now: datetime) -> None:

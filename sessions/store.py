@@ -27,7 +27,7 @@ from sessions.queries import (
     descends_into_a_fork,
     is_active,
 )
-from sessions.session_store import SessionStore
+from sessions.session_store import SessionStore, insert_session
 from sessions.tables import NodeRow, ResponseRow, SessionRow, TokenSpanRow
 from sessions.token_log import TokenSpan
 from sessions.turn_writes import (
@@ -44,6 +44,7 @@ from sessions.turn_writes import (
 )
 from sessions.types import (
     OwnerId,
+    Session,
     SessionId,
     Turn,
     TurnId,
@@ -163,6 +164,27 @@ class Store(SessionStore):
                 tx.add_all(rows.search_entries(nodes))
         except IntegrityError as exc:
             raise RevisionConflictError("another turn was submitted at the same time") from exc
+
+    async def add_imported(self, session: Session, turns: Sequence[NewTurn]) -> None:
+        """Insert a session with turns that have ended; each comes behind its parent."""
+        async with self._database.writing() as tx:
+            await insert_session(tx, session, session.created_at)
+            for new in turns:
+                row = response_row(new, await pick_branch(tx, new.turn))
+                for column, value in rows.ending_values(new.turn).items():
+                    setattr(row, column, value)
+                tx.add(row)
+                await tx.flush()
+                nodes = await input_rows(tx, new)
+                tx.add_all(nodes)
+                tx.add(rows.from_span(new.span))
+                await tx.flush()
+                tx.add_all(rows.search_entries(nodes))
+                await add_reply(tx, new.turn)
+            # Each reply counted as news of the session.
+            statement = update(SessionRow).where(SessionRow.id == session.id)
+            values = {"revision": session.revision, "updated_at": session.updated_at}
+            await tx.execute(statement.values(**values), execution_options=OWN)
 
     async def checkpoint(self, lease: Lease, checkpoint: Checkpoint) -> bool:
         """Keep what there is of a reply and renew its lease; False when it is no longer ours."""

@@ -128,6 +128,12 @@ class AsyncSessions:
         """Delete the session with everything in it; raises NotFoundError."""
         await self._transport.call(Request(method="DELETE", path=_session(session_id)))
 
+    async def bring_in(self, exported: Json) -> "AsyncSession":
+        """A new session from what `export` gave, here or on another server."""
+        path = f"{_SESSIONS}/import"
+        request = Request(method="POST", path=path, body=exported, is_repeatable=False)
+        return AsyncSession(self._transport, await self._transport.call(request))
+
     async def restore(self, session_id: str) -> "AsyncSession":
         """Take a deletion back; raises NotFoundError when it is too late."""
         request = Request(method="POST", path=_session(session_id) + "/restore")
@@ -185,6 +191,11 @@ class AsyncSession:
         limit = {} if max_output_tokens is None else {"max_output_tokens": max_output_tokens}
         path = f"/turns/{quote(await self._named(turn))}/continue"
         return await self._stream(path, limit).final()
+
+    async def export(self) -> Json:
+        """The whole session, to be imported again."""
+        exported: Json = await self._call("GET", "/export")
+        return exported
 
     async def tree(self) -> Json:
         """How the session's turns hang together, as the server describes it."""

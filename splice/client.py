@@ -146,6 +146,10 @@ class Sessions:
         """Delete the session with everything in it; raises NotFoundError."""
         self._loop.run(self._inner.delete(session_id))
 
+    def bring_in(self, exported: Json) -> "Session":
+        """A new session from what `export` gave, here or on another server."""
+        return Session(self._loop, self._loop.run(self._inner.bring_in(exported)))
+
     def restore(self, session_id: str) -> "Session":
         """Take a deletion back; raises NotFoundError when it is too late."""
         return Session(self._loop, self._loop.run(self._inner.restore(session_id)))
@@ -194,6 +198,10 @@ class Session:
         """Go on with a reply that was cut, by default the last turn's: a turn beside it whose reply
         begins with the cut one."""
         return self._loop.run(self._inner.go_on(turn, max_output_tokens=max_output_tokens))
+
+    def export(self) -> Json:
+        """The whole session, to be imported again."""
+        return self._loop.run(self._inner.export())
 
     def tree(self) -> Json:
         """How the session's turns hang together, as the server describes it."""
