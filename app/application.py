@@ -23,6 +23,7 @@ from sessions.database import Database
 from sessions.manager import ManagerConfig, SessionManager
 from sessions.rendering import Renderer
 from sessions.store import Store
+from sessions.sweeper import Sweeper
 
 __all__ = ["AppConfig", "StartHooks", "build_application", "drain"]
 
@@ -98,17 +99,25 @@ class _Parts:
         self._readiness = readiness
         self._hooks = hooks
         self._database = Database(config.database_url)
+        store = Store(self._database)
         public = config.public_instructions
         self.completions = Completions(engine=engine, public_instructions=public)
         self.manager = SessionManager(
-            store=Store(self._database),
+            store=store,
             engine=engine,
             clock=config.clock,
             config=ManagerConfig(
                 runner_id=config.runner_id,
                 max_turns=config.max_turns,
                 public_instructions=public,
+                delete_grace_s=config.delete_grace_s,
             ),
+        )
+        self._sweeper = Sweeper(
+            store=store,
+            engine=engine,
+            clock=config.clock,
+            delete_grace_s=config.delete_grace_s,
         )
 
     async def run_database(self, app: web.Application) -> AsyncIterator[None]:
@@ -126,7 +135,8 @@ class _Parts:
     async def run_manager(self, app: web.Application) -> AsyncIterator[None]:
         async with self.manager:
             await self.manager.recover()
-            yield
+            async with self._sweeper:
+                yield
 
     async def run_load(self, app: web.Application) -> AsyncIterator[None]:
         async with asyncio.TaskGroup() as tasks:

@@ -187,6 +187,7 @@ def _app_config(settings: Settings, runner_id: str) -> "AppConfig":
         heartbeat_s=settings.heartbeat_s,
         sse_keepalive_s=settings.sse_keepalive_s,
         drain_timeout_s=settings.drain_timeout_s,
+        delete_grace_s=settings.delete_grace_s,
         page_dir=page if (page / "index.html").exists() else None,
         public_instructions=frozenset(map(_read_public, settings.public_instructions)),
         sampling=SamplingDefaults(

@@ -59,6 +59,7 @@ class AppConfig:
     heartbeat_s: float = 20.0
     sse_keepalive_s: float = 15.0
     drain_timeout_s: float = 20.0
+    delete_grace_s: float = 86400.0
     page_dir: Path | None = None
     model_aliases: tuple[str, ...] = ("default",)
     sampling: SamplingDefaults = field(default_factory=SamplingDefaults)

@@ -3,12 +3,12 @@
 from aiohttp import web
 
 from app.answer import json_answer
-from app.keys import MANAGER, OWNER
-from app.parsing import integer_of, read_body
-from app.protocol import ForkBody, SessionBody
-from app.representation import list_object, session_object, tables_object
+from app.keys import CONFIG, MANAGER, OWNER
+from app.parsing import integer_of, read_body, truth_of
+from app.protocol import EmptyBody, ForkBody, HeadBody, SessionBody, SessionPatch
+from app.representation import hit_object, list_object, session_object, tables_object, tree_object
+from sessions.catalog import MAX_PAGE
 from sessions.errors import InvalidInputError
-from sessions.manager import MAX_PAGE
 from sessions.types import SessionId, TurnId
 
 
@@ -18,9 +18,14 @@ def routes() -> list[web.RouteDef]:
         web.post("/v1/sessions", create),
         web.get("/v1/sessions", list_sessions),
         web.get("/v1/sessions/{session}", get),
+        web.patch("/v1/sessions/{session}", update),
         web.delete("/v1/sessions/{session}", delete),
+        web.post("/v1/sessions/{session}/restore", restore),
         web.post("/v1/sessions/{session}/fork", fork),
+        web.get("/v1/sessions/{session}/tree", tree),
+        web.post("/v1/sessions/{session}/head", move_head),
         web.get("/v1/sessions/{session}/kv", tables),
+        web.get("/v1/search", search),
     ]
 
 
@@ -38,6 +43,8 @@ async def create(request: web.Request) -> web.Response:
         instructions=body.instructions,
         metadata=body.metadata,
         reasoning=body.reasoning,
+        sampling=None if body.sampling is None else body.sampling.to_stored(),
+        is_pinned=body.pinned,
     )
     return json_answer(session_object(session), status=201)
 
@@ -53,6 +60,9 @@ async def list_sessions(request: web.Request) -> web.Response:
         limit=integer_of(request, "limit", 20, minimum=1, maximum=MAX_PAGE),
         after=SessionId(after) if after else None,
         is_descending=order == "desc",
+        pinned=truth_of(request, "pinned") if "pinned" in request.query else None,
+        pinned_first=truth_of(request, "pinned_first"),
+        title_has=request.query.get("q") or None,
     )
     return json_answer(list_object([session_object(s) for s in page.data], has_more=page.has_more))
 
@@ -63,11 +73,33 @@ async def get(request: web.Request) -> web.Response:
     return json_answer(session_object(session))
 
 
+async def update(request: web.Request) -> web.Response:
+    """Rename a session, or change how it goes on."""
+    body = await read_body(request, SessionPatch)
+    session = await request.app[MANAGER].catalog.update(
+        request[OWNER],
+        session_of(request),
+        body.to_change(),
+        expected_revision=body.expected_revision,
+    )
+    return json_answer(session_object(session))
+
+
 async def delete(request: web.Request) -> web.Response:
     """Delete a session."""
     session_id = session_of(request)
     await request.app[MANAGER].delete(request[OWNER], session_id)
-    return json_answer({"id": session_id, "object": "session.deleted", "deleted": True})
+    undo_s = request.app[CONFIG].delete_grace_s
+    return json_answer(
+        {"id": session_id, "object": "session.deleted", "deleted": True, "undo_s": undo_s}
+    )
+
+
+async def restore(request: web.Request) -> web.Response:
+    """Take a deletion back."""
+    await read_body(request, EmptyBody)
+    session = await request.app[MANAGER].catalog.restore(request[OWNER], session_of(request))
+    return json_answer(session_object(session))
 
 
 async def fork(request: web.Request) -> web.Response:
@@ -78,6 +110,40 @@ async def fork(request: web.Request) -> web.Response:
         request[OWNER], session_of(request), at=at, title=body.title
     )
     return json_answer(session_object(session), status=201)
+
+
+async def search(request: web.Request) -> web.Response:
+    """Look for words in the owner's sessions."""
+    words = request.query.get("q")
+    if not words:
+        raise InvalidInputError("q says what to look for", param="q")
+    page = await request.app[MANAGER].catalog.search(
+        request[OWNER],
+        words,
+        limit=integer_of(request, "limit", 20, minimum=1, maximum=MAX_PAGE),
+        after=request.query.get("after") or None,
+    )
+    return json_answer(list_object([hit_object(h) for h in page.data], has_more=page.has_more))
+
+
+async def tree(request: web.Request) -> web.Response:
+    """Show how a session's turns hang together, in short."""
+    manager, owner = request.app[MANAGER], request[OWNER]
+    session = await manager.get(owner, session_of(request))
+    turns = await manager.turns(owner, session.id, whole_tree=True)
+    return json_answer(tree_object(session, turns))
+
+
+async def move_head(request: web.Request) -> web.Response:
+    """Pick the branch that a plain new turn continues."""
+    body = await read_body(request, HeadBody)
+    session = await request.app[MANAGER].move_head(
+        request[OWNER],
+        session_of(request),
+        TurnId(body.turn) if body.turn is not None else None,
+        expected_revision=body.expected_revision,
+    )
+    return json_answer(session_object(session))
 
 
 async def tables(request: web.Request) -> web.Response:

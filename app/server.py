@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from aiohttp import web
 
-from app import rest, status, turns
+from app import rest, status, transfer, turns
 from app.config import AppConfig
 from app.keys import (
     COMPLETIONS,
@@ -48,7 +48,7 @@ def build_server(config: AppConfig, collaborators: Collaborators) -> web.Applica
     app[CONNECTIONS] = Connections()
     app[STARTED_AT] = int(config.clock().timestamp())
     app.on_response_prepare.append(set_headers)
-    app.add_routes([*status.routes(), *rest.routes(), *turns.routes()])
+    app.add_routes([*status.routes(), *transfer.routes(), *rest.routes(), *turns.routes()])
     app.add_routes([*models.routes(), *chat.routes(), web.get("/v1/ws", websocket)])
     app.add_routes(Page(config.page_dir).routes())
     return app

@@ -172,6 +172,9 @@ class Settings(BaseModel):
     drain_timeout_s: Seconds = _limits(
         20.0, "seconds that running replies get to end when the server stops"
     )
+    delete_grace_s: float = _limits(
+        86400.0, "seconds in which the deletion of a session can be undone", ge=0
+    )
 
     log_level: Literal["debug", "info", "warning", "error"] = _log("info", "least level logged")
     log_format: Literal["text", "json"] = _log("text", "`text` for people, `json` for machines")

@@ -19,6 +19,7 @@ from app.parsing import read_json
 from app.peer import closing
 from app.protocol import (
     CancelFrame,
+    ContinueFrame,
     CreateFrame,
     Frame,
     PingFrame,
@@ -26,7 +27,9 @@ from app.protocol import (
     ResumeFrame,
     StreamFrame,
     event_id_of,
+    more_tokens,
     parse_frame,
+    session_params,
 )
 from app.representation import event_object
 from app.sampling import default_params
@@ -151,15 +154,26 @@ class Connection:
         """Find or make the turn that a frame is about, and the cursor to read it from."""
         match frame:
             case CreateFrame():
-                request = frame.to_request(default_params(self._app))
-                session_id = SessionId(frame.conversation)
-                return await self._manager.submit(self._owner, session_id, request), -1
+                session = await self._manager.get(self._owner, SessionId(frame.conversation))
+                params = session_params(session, default_params(self._app))
+                request = frame.to_request(params)
+                return await self._manager.submit(self._owner, session.id, request), -1
             case RegenerateFrame():
                 turn_id = TurnId(frame.response_id)
                 turn = await self._manager.turn(self._owner, turn_id)
                 params = frame.to_params_again(turn.params)
                 turn = await self._manager.regenerate(
                     self._owner, turn_id, params=params, client_turn_id=frame.client_turn_id
+                )
+                return turn, -1
+            case ContinueFrame():
+                cut = await self._manager.turn(self._owner, TurnId(frame.response_id))
+                session = await self._manager.get(self._owner, cut.session_id)
+                turn = await self._manager.go_on(
+                    self._owner,
+                    cut.id,
+                    max_more_tokens=more_tokens(session, frame, default_params(self._app)),
+                    client_turn_id=frame.client_turn_id,
                 )
                 return turn, -1
             case ResumeFrame():

@@ -155,6 +155,8 @@ class TurnRunner:
     def _begin(self, admitted: Admitted) -> None:
         self._admitted = admitted
         self.feed.append(*opening(admitted.turn))
+        if admitted.partial is not None:
+            self._show(admitted, self._reply.begin(admitted.partial))
         self._on_begin(self, admitted.turn.id)
         self._answer(admitted.turn)
 

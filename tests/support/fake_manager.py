@@ -147,7 +147,7 @@ class FakeManager:
             raise SessionNotFoundError(f"no session {session_id}")
         return self.sessions[session_id]
 
-    async def list(self, owner, *, limit=20, after=None, is_descending=True) -> Page:
+    async def list(self, owner, *, limit=20, after=None, is_descending=True, **_) -> Page:
         self._check()
         data = list(self.sessions.values())
         if is_descending:
