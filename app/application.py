@@ -21,6 +21,8 @@ from model.engine import Engine
 from model.messages import EngineInfo
 from sessions.completions import Completions
 from sessions.database import Database
+from sessions.key_ring import KeyRing
+from sessions.key_store import KeyStore
 from sessions.manager import ManagerConfig, SessionManager
 from sessions.rendering import Renderer
 from sessions.store import Store
@@ -72,6 +74,7 @@ def build_application(
             completions=parts.completions,
             engine=engine,
             readiness=readiness,
+            key_ring=parts.key_ring,
         ),
     )
     app.cleanup_ctx.extend(
@@ -101,6 +104,7 @@ class _Parts:
         self._readiness = readiness
         self._hooks = hooks
         self._database = Database(config.database_url)
+        self.key_ring = KeyRing(KeyStore(self._database), config.clock)
         public = config.public_instructions
         self.completions = Completions(engine=engine, public_instructions=public)
         self.manager = SessionManager(

@@ -64,9 +64,11 @@ class WireError:
 
     def headers(self) -> dict[str, str]:
         """Say whether trying again helps, and after how many seconds."""
-        if self.retry_after_s is None:
-            return {"x-should-retry": "false"}
-        return {"x-should-retry": "true", "Retry-After": str(self.retry_after_s)}
+        if self.retry_after_s is not None:
+            return {"x-should-retry": "true", "Retry-After": str(self.retry_after_s)}
+        # HTTP wants the scheme named with every 401.
+        challenge = {"WWW-Authenticate": "Bearer"} if self.status == 401 else {}
+        return {"x-should-retry": "false", **challenge}
 
     def response(self) -> web.Response:
         """Answer a request that has had no answer yet."""
@@ -93,6 +95,7 @@ _ROWS: dict[type[Exception], _Row] = {
     session_errors.NotFoundError: _Row(404),
     session_errors.SessionNotFoundError: _Row(404),
     session_errors.TurnNotFoundError: _Row(404),
+    session_errors.KeyNotFoundError: _Row(404),
     session_errors.ConflictError: _Row(409),
     session_errors.SessionBusyError: _Row(409, retry_after_s=2),
     session_errors.RevisionConflictError: _Row(409),

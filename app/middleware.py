@@ -1,7 +1,7 @@
 """Around every request: its id and owner, its count, the guards, and the end of its errors.
 
-From the outside in: `observe`, `answer_errors`, `guard`. The headers are set just before a
-response leaves, so that streams and sockets have them as well.
+From the outside in: `observe`, `answer_errors`, `guard`, `authenticate` (`app/access.py`). The
+headers are set just before a response leaves, so that streams and sockets have them as well.
 """
 
 import asyncio
@@ -13,6 +13,7 @@ from typing import Final
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
+from app.access import authenticate
 from app.errors import PeerGoneError, boundary, describe
 from app.keys import CONFIG, METRICS, OWNER, REQUEST_ID
 from app.security import (
@@ -34,7 +35,7 @@ _KNOWN_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OP
 
 @web.middleware
 async def observe(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Give the request an id and an owner; count it and log it when it has been answered."""
+    """Give the request an id and a first owner; count it and log it when it has been answered."""
     sent = request.headers.get(REQUEST_ID_HEADER, "")
     is_sane = _SANE_REQUEST_ID.fullmatch(sent) is not None
     request[REQUEST_ID] = sent if is_sane else f"req_{secrets.token_hex(12)}"
@@ -51,7 +52,11 @@ async def observe(request: web.Request, handler: Handler) -> web.StreamResponse:
         method,
         route,
         response.status,
-        extra={"request_id": request[REQUEST_ID], "duration_s": round(clock() - began, 6)},
+        extra={
+            "request_id": request[REQUEST_ID],
+            "owner": request[OWNER],
+            "duration_s": round(clock() - began, 6),
+        },
     )
     return response
 
@@ -80,7 +85,7 @@ async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
     return await handler(request)
 
 
-MIDDLEWARES: Final[tuple[Middleware, ...]] = (observe, answer_errors, guard)
+MIDDLEWARES: Final[tuple[Middleware, ...]] = (observe, answer_errors, guard, authenticate)
 
 
 async def set_headers(request: web.Request, response: web.StreamResponse) -> None:

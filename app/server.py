@@ -10,6 +10,7 @@ from app.keys import (
     COMPLETIONS,
     CONFIG,
     ENGINE,
+    KEY_RING,
     MANAGER,
     METRICS,
     READINESS,
@@ -23,6 +24,7 @@ from app.page import Page
 from app.readiness import Readiness
 from app.websocket import CONNECTIONS, Connections, websocket
 from sessions.completions import Completions
+from sessions.key_ring import KeyRing
 from sessions.manager import SessionManager
 
 
@@ -34,6 +36,7 @@ class Collaborators:
     completions: Completions
     engine: EngineView
     readiness: Readiness
+    key_ring: KeyRing
 
 
 def build_server(config: AppConfig, collaborators: Collaborators) -> web.Application:
@@ -44,6 +47,7 @@ def build_server(config: AppConfig, collaborators: Collaborators) -> web.Applica
     app[COMPLETIONS] = collaborators.completions
     app[ENGINE] = collaborators.engine
     app[READINESS] = collaborators.readiness
+    app[KEY_RING] = collaborators.key_ring
     app[METRICS] = AppMetrics()
     app[CONNECTIONS] = Connections()
     app[STARTED_AT] = int(config.clock().timestamp())

@@ -84,8 +84,8 @@ class Settings(BaseModel):
     port: int = _server(8000, "port to listen on; 0 takes a free one", ge=0, le=65535)
     allow_remote: bool = _server(
         False,
-        "listen on an address that other machines reach, though there are no API keys yet: "
-        "whoever reaches it may read and delete every conversation",
+        "listen on an address that other machines reach even while there are no API keys: "
+        "whoever reaches it may then read and delete every conversation",
     )
     data_dir: Path = _server(Path("data"), "folder for everything kept: database, models")
     database_url: str | None = _server(
@@ -171,17 +171,16 @@ class Settings(BaseModel):
 
     @model_validator(mode="after")
     def _fit_together(self) -> Self:
-        if not self.allow_remote and not _is_loopback(self.host):
-            raise ValueError(
-                f"host {self.host!r} can be reached from other machines, and without API keys "
-                "(none exist yet) whoever reaches it may read and delete everything: "
-                "listen on 127.0.0.1, or say allow_remote if the network itself is trusted"
-            )
         if self.num_blocks is not None and self.cache_bytes is not None:
             raise ValueError("num_blocks and cache_bytes both set the cache's size: leave one out")
         if self.mode is Mode.EXACT and self.attention is AttentionName.BATCHED:
             raise ValueError("mode exact needs the reference attention, not batched")
         return self
+
+    @property
+    def is_guarded_by_address(self) -> bool:
+        """Whether the server may run without API keys, by its address or by the operator's word."""
+        return self.allow_remote or _is_loopback(self.host)
 
     @property
     def models_dir(self) -> Path:

@@ -3,7 +3,8 @@
     SessionsError                    code                    retryable
     ├ NotFoundError                  not_found               no
     │ ├ SessionNotFoundError         session_not_found       no
-    │ └ TurnNotFoundError            turn_not_found          no
+    │ ├ TurnNotFoundError            turn_not_found          no
+    │ └ KeyNotFoundError             key_not_found           no
     ├ ConflictError                  conflict                no
     │ ├ SessionBusyError             session_busy            yes   the branch has an active turn
     │ ├ RevisionConflictError        revision_conflict       yes   somebody wrote first
@@ -45,6 +46,12 @@ class TurnNotFoundError(NotFoundError):
     """No turn of this owner has the id."""
 
     code = "turn_not_found"
+
+
+class KeyNotFoundError(NotFoundError):
+    """No API key has the id."""
+
+    code = "key_not_found"
 
 
 class ConflictError(SessionsError):

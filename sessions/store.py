@@ -1,4 +1,4 @@
-"""All the SQL (with `queries` and `turn_writes`, which only this imports).
+"""All the SQL of sessions (with `queries` and `turn_writes`, which only this imports).
 
 One method a question; frozen values in and out, never rows or transactions.
 
@@ -66,7 +66,7 @@ class Store:
     async def add_session(self, session: Session, *, clock_at: datetime) -> None:
         """Insert a session, and its owner when it is the owner's first."""
         async with self._database.writing() as tx:
-            await _ensure_owner(tx, session.owner, session.created_at)
+            await ensure_owner(tx, session.owner, session.created_at)
             tx.add(
                 SessionRow(
                     id=session.id,
@@ -297,7 +297,8 @@ class Store:
             return tuple(TurnId(row.id) for row in found)
 
 
-async def _ensure_owner(tx: AsyncSession, owner: OwnerId, now: datetime) -> None:
+async def ensure_owner(tx: AsyncSession, owner: OwnerId, now: datetime) -> None:
+    """Insert the owner unless it is there."""
     if await tx.get(OwnerRow, owner) is not None:
         return
     try:

@@ -1,0 +1,139 @@
+"""Who gets in: keys, scopes, owners, through the wire."""
+
+import pytest
+
+from sessions.api_keys import Scope
+from sessions.errors import StoreUnavailableError
+from sessions.key_ring import FRESH_S
+from tests.support.front_end import serving
+
+
+def bearer(secret):
+    return {"Authorization": f"Bearer {secret}"}
+
+
+@pytest.mark.parametrize("headers", [{}, bearer("sk-anything"), {"Authorization": "Basic x"}])
+async def test_without_keys_everybody_is_anonymous_whatever_is_sent(headers):
+    async with serving() as front:
+        status, session = await front.call("POST", "/v1/sessions", headers=headers)
+        assert (await front.call("GET", "/v1/cache", headers=headers))[0] == 200
+
+        assert status == 201
+        assert front.manager.sessions[session["id"]].owner == "anonymous"
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {},
+        bearer("sk-splice-wrong"),
+        bearer(""),
+        bearer("é"),
+        {"Authorization": "sk-splice-ann-0"},
+        {"Authorization": "Basic sk-splice-ann-0"},
+    ],
+)
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("GET", "/v1/sessions"),
+        ("POST", "/v1/sessions"),
+        ("GET", "/v1/models"),
+        ("POST", "/v1/chat/completions"),
+        ("GET", "/v1/nothing"),
+        ("GET", "/v1/ws"),
+        ("GET", "/v1/cache"),
+        ("GET", "/metrics"),
+    ],
+)
+async def test_once_there_are_keys_each_call_needs_one(method, path, headers):
+    async with serving() as front:
+        front.keys.add("ann")
+        async with front.client.request(method, path, headers=headers) as answer:
+            body = await answer.json()
+
+    assert answer.status == 401
+    assert body["error"]["code"] == "invalid_api_key"
+    assert set(body["error"]) == {"message", "type", "param", "code"}
+    assert answer.headers["WWW-Authenticate"] == "Bearer"
+    assert answer.headers["x-should-retry"] == "false"
+
+
+@pytest.mark.parametrize("path", ["/healthz", "/readyz"])
+async def test_probes_need_no_key(path):
+    async with serving() as front:
+        front.keys.add("ann")
+
+        assert (await front.call("GET", path))[0] == 200
+
+
+async def test_the_page_needs_no_key(tmp_path):
+    (tmp_path / "index.html").write_text("<p>hello")
+    async with serving(page_dir=tmp_path) as front:
+        front.keys.add("ann")
+        async with front.client.get("/") as answer:
+            assert answer.status == 200
+
+
+@pytest.mark.parametrize("scheme", ["Bearer", "bearer", "BEARER "])
+async def test_a_key_speaks_for_its_owner(scheme):
+    async with serving() as front:
+        secret = front.keys.add("ann")
+        headers = {"Authorization": f"{scheme} {secret}"}
+        status, session = await front.call("POST", "/v1/sessions", headers=headers)
+
+        assert status == 201
+        assert front.manager.sessions[session["id"]].owner == "ann"
+
+
+@pytest.mark.parametrize(
+    ("scopes", "path", "status"),
+    [
+        ((Scope.CHAT,), "/v1/sessions", 200),
+        ((Scope.CHAT,), "/metrics", 403),
+        ((Scope.CHAT,), "/v1/cache", 403),
+        ((Scope.ADMIN,), "/metrics", 200),
+        ((Scope.ADMIN,), "/v1/cache", 200),
+        ((Scope.ADMIN,), "/v1/sessions", 403),
+        ((Scope.ADMIN, Scope.CHAT), "/v1/sessions", 200),
+    ],
+)
+async def test_a_key_does_what_its_scopes_say(scopes, path, status):
+    async with serving() as front:
+        secret = front.keys.add("ann", *scopes)
+        async with front.client.get(path, headers=bearer(secret)) as answer:
+            assert answer.status == status
+            if status == 403:
+                assert (await answer.json())["error"]["code"] == "missing_scope"
+
+
+async def test_a_revoked_key_ends_within_the_bound_and_the_door_stays_shut():
+    async with serving() as front:
+        secret = front.keys.add("ann")
+        assert (await front.call("GET", "/v1/sessions", headers=bearer(secret)))[0] == 200
+
+        front.keys.revoke(secret)
+        front.keys.clock.advance(FRESH_S)
+
+        assert (await front.call("GET", "/v1/sessions", headers=bearer(secret)))[0] == 401
+        assert (await front.call("GET", "/v1/sessions"))[0] == 401
+
+
+async def test_nobody_gets_in_while_the_database_is_away():
+    async with serving() as front:
+        front.keys.raises = StoreUnavailableError("gone")
+        status, body = await front.call("GET", "/v1/sessions")
+
+    assert (status, body["error"]["code"]) == (503, "store_unavailable")
+
+
+async def test_no_log_has_a_key(caplog):
+    caplog.set_level("DEBUG")
+    async with serving() as front:
+        secret = front.keys.add("ann", secret="sk-splice-verysecret")
+        await front.call("GET", "/v1/sessions", headers=bearer(secret))
+        await front.call("GET", "/v1/sessions", headers=bearer("sk-splice-verywrong"))
+
+    records = [record for record in caplog.records if record.name.startswith(("app", "sessions"))]
+    assert "ann" in [getattr(record, "owner", None) for record in records]
+    assert not [r for r in records if "very" in str(r.__dict__)]
