@@ -12,9 +12,12 @@ from aiohttp.typedefs import Handler
 
 from app.errors import RequestError
 from app.keys import KEY, KEY_RING, OWNER
-from sessions.api_keys import ApiKey, Scope
+from app.tickets import TICKETS
+from sessions.api_keys import ApiKey, KeyId, Scope
+from sessions.types import OwnerId
 
 _ADMIN_ROUTES: Final = frozenset({"/metrics", "/v1/cache"})
+_SOCKET: Final = "/v1/ws"
 _SCHEME: Final = "bearer"
 
 
@@ -23,33 +26,43 @@ async def authenticate(request: web.Request, handler: Handler) -> web.StreamResp
     """Find the owner, or refuse: 401 for no valid key, 403 for one that may not do this."""
     scope = _scope_needed(request)
     if scope is not None and await request.app[KEY_RING].is_closed():
-        key = await _key_of(request)
-        if scope not in key.scopes:
-            message = f"this key lacks the scope {scope.value!r}"
-            raise RequestError(403, "missing_scope", message)
-        request[KEY], request[OWNER] = key.id, key.owner
+        if request.path == _SOCKET and _bearer_of(request) is None and "ticket" in request.query:
+            request[KEY], request[OWNER] = await _of_ticket(request)
+        else:
+            key = await _key_of(request)
+            if scope not in key.scopes:
+                message = f"this key lacks the scope {scope.value!r}"
+                raise RequestError(403, "missing_scope", message)
+            request[KEY], request[OWNER] = key.id, key.owner
     return await handler(request)
 
 
-def unauthorized(message: str) -> RequestError:
-    """Refuse for want of a valid key."""
+def _unauthorized(message: str) -> RequestError:
     return RequestError(401, "invalid_api_key", message)
 
 
+async def _of_ticket(request: web.Request) -> tuple[KeyId, OwnerId]:
+    """Take the ticket in the address; it is as good as the key that asked for it."""
+    ticket = request.app[TICKETS].redeem(request.query["ticket"])
+    if ticket is None or ticket.key is None or not await request.app[KEY_RING].holds(ticket.key):
+        raise _unauthorized("the ticket is used, expired or of a revoked key; ask for another")
+    return ticket.key, ticket.owner
+
+
 async def _key_of(request: web.Request) -> ApiKey:
-    secret = bearer_of(request)
+    secret = _bearer_of(request)
     if secret is None:
-        raise unauthorized(
+        raise _unauthorized(
             "this server needs an API key, as in 'Authorization: Bearer sk-splice-…'; "
             "`splice keys create` makes one"
         )
     key = await request.app[KEY_RING].find(secret)
     if key is None:
-        raise unauthorized("the API key is wrong, revoked or expired")
+        raise _unauthorized("the API key is wrong, revoked or expired")
     return key
 
 
-def bearer_of(request: web.Request) -> str | None:
+def _bearer_of(request: web.Request) -> str | None:
     """The secret in the header; None without a header of that scheme."""
     scheme, _, secret = request.headers.get(hdrs.AUTHORIZATION, "").partition(" ")
     return secret.strip() if scheme.lower() == _SCHEME and secret.strip() else None

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from aiohttp import web
 
-from app import rest, status, turns
+from app import rest, status, tickets, turns
 from app.config import AppConfig
 from app.keys import (
     COMPLETIONS,
@@ -22,6 +22,7 @@ from app.middleware import MIDDLEWARES, set_headers
 from app.openai import chat, models
 from app.page import Page
 from app.readiness import Readiness
+from app.tickets import TICKETS, Tickets
 from app.websocket import CONNECTIONS, Connections, websocket
 from sessions.completions import Completions
 from sessions.key_ring import KeyRing
@@ -48,12 +49,14 @@ def build_server(config: AppConfig, collaborators: Collaborators) -> web.Applica
     app[ENGINE] = collaborators.engine
     app[READINESS] = collaborators.readiness
     app[KEY_RING] = collaborators.key_ring
+    app[TICKETS] = Tickets(config.clock)
     app[METRICS] = AppMetrics()
     app[CONNECTIONS] = Connections()
     app[STARTED_AT] = int(config.clock().timestamp())
     app.on_response_prepare.append(set_headers)
     app.add_routes([*status.routes(), *rest.routes(), *turns.routes()])
-    app.add_routes([*models.routes(), *chat.routes(), web.get("/v1/ws", websocket)])
+    app.add_routes([*models.routes(), *chat.routes(), *tickets.routes()])
+    app.add_routes([web.get("/v1/ws", websocket)])
     app.add_routes(Page(config.page_dir).routes())
     return app
 

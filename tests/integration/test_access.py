@@ -1,11 +1,13 @@
 """Who gets in: keys, scopes, owners, through the wire."""
 
 import pytest
+from aiohttp import WSMsgType, WSServerHandshakeError
 
 from sessions.api_keys import Scope
 from sessions.errors import StoreUnavailableError
 from sessions.key_ring import FRESH_S
-from tests.support.front_end import serving
+from splice import APIStatusError, AsyncClient
+from tests.support.front_end import receive, serving
 
 
 def bearer(secret):
@@ -137,3 +139,87 @@ async def test_no_log_has_a_key(caplog):
     records = [record for record in caplog.records if record.name.startswith(("app", "sessions"))]
     assert "ann" in [getattr(record, "owner", None) for record in records]
     assert not [r for r in records if "very" in str(r.__dict__)]
+
+
+async def test_a_program_opens_a_socket_with_its_key():
+    async with serving() as front:
+        secret = front.keys.add("ann")
+        async with front.client.ws_connect("/v1/ws", headers=bearer(secret)) as ws:
+            await ws.send_json({"type": "ping", "nonce": 1})
+            assert (await receive(ws))["type"] == "pong"
+
+
+async def ticket_of(front, secret):
+    status, body = await front.call("POST", "/v1/ws-tickets", headers=bearer(secret))
+    assert (status, body["object"]) == (201, "ws.ticket")
+    return body["ticket"]
+
+
+async def refusal_of_socket(front, query):
+    with pytest.raises(WSServerHandshakeError) as caught:
+        await front.client.ws_connect(f"/v1/ws{query}")
+    return caught.value.status
+
+
+async def test_a_browser_opens_a_socket_with_a_ticket_once():
+    async with serving() as front:
+        ticket = await ticket_of(front, front.keys.add("ann"))
+        session = await front.manager.create("ann")
+        async with front.client.ws_connect(f"/v1/ws?ticket={ticket}") as ws:
+            front.manager.auto_reply = "a"
+            frame = {"type": "response.create", "conversation": session.id, "input": "hi"}
+            await ws.send_json(frame)
+            assert (await receive(ws))["type"] == "response.created"
+        assert await refusal_of_socket(front, f"?ticket={ticket}") == 401
+
+
+async def test_a_ticket_is_no_better_than_its_key():
+    async with serving() as front:
+        secret = front.keys.add("ann")
+        ticket = await ticket_of(front, secret)
+        assert (await front.call("GET", f"/v1/sessions?ticket={ticket}"))[0] == 401
+        front.keys.revoke(secret)
+        front.keys.clock.advance(FRESH_S)
+
+        assert await refusal_of_socket(front, f"?ticket={ticket}") == 401
+        assert await refusal_of_socket(front, "?ticket=wst_x") == 401
+
+
+async def test_a_ticket_from_before_there_were_keys_opens_nothing_afterwards():
+    async with serving() as front:
+        status, body = await front.call("POST", "/v1/ws-tickets")
+        front.keys.add("ann")
+        front.keys.clock.advance(FRESH_S)
+
+        assert status == 201
+        assert await refusal_of_socket(front, f"?ticket={body['ticket']}") == 401
+
+
+async def test_an_open_server_takes_no_notice_of_tickets():
+    async with serving() as front, front.client.ws_connect("/v1/ws?ticket=wst_x") as ws:
+        await ws.send_json({"type": "ping", "nonce": 1})
+        assert (await receive(ws))["type"] == "pong"
+
+
+async def test_a_revoked_key_loses_its_socket_at_the_next_frame():
+    async with serving() as front:
+        secret = front.keys.add("ann")
+        async with front.client.ws_connect("/v1/ws", headers=bearer(secret)) as ws:
+            front.keys.revoke(secret)
+            front.keys.clock.advance(FRESH_S)
+            await ws.send_json({"type": "ping", "nonce": 1})
+            assert (await ws.receive(timeout=5)).type is WSMsgType.CLOSE
+            assert ws.close_code == 4401
+
+
+async def test_the_python_client_sends_its_key():
+    async with serving() as front:
+        secret = front.keys.add("ann")
+        url = front.base_url.removesuffix("/v1")
+        async with AsyncClient(url, api_key=secret) as client:
+            session = await client.sessions.create(title="mine")
+            assert front.manager.sessions[session.id].owner == "ann"
+        async with AsyncClient(url) as client:
+            with pytest.raises(APIStatusError) as caught:
+                await client.sessions.create()
+            assert caught.value.status == 401
