@@ -12,6 +12,7 @@ from aiohttp.typedefs import Handler
 
 from app.errors import RequestError
 from app.keys import KEY, KEY_RING, OWNER
+from app.rate import RATE_LIMIT
 from app.tickets import TICKETS
 from sessions.api_keys import ApiKey, KeyId, Scope
 from sessions.types import OwnerId
@@ -34,6 +35,8 @@ async def authenticate(request: web.Request, handler: Handler) -> web.StreamResp
                 message = f"this key lacks the scope {scope.value!r}"
                 raise RequestError(403, "missing_scope", message)
             request[KEY], request[OWNER] = key.id, key.owner
+    if scope is Scope.CHAT:
+        request.app[RATE_LIMIT].count(request[OWNER])
     return await handler(request)
 
 

@@ -24,6 +24,7 @@ from sessions.database import Database
 from sessions.key_ring import KeyRing
 from sessions.key_store import KeyStore
 from sessions.manager import ManagerConfig, SessionManager
+from sessions.places import Places
 from sessions.rendering import Renderer
 from sessions.store import Store
 
@@ -105,12 +106,14 @@ class _Parts:
         self._hooks = hooks
         self._database = Database(config.database_url)
         self.key_ring = KeyRing(KeyStore(self._database), config.clock)
+        places = Places(config.owner_max_turns)
         public = config.public_instructions
-        self.completions = Completions(engine=engine, public_instructions=public)
+        self.completions = Completions(engine=engine, public_instructions=public, places=places)
         self.manager = SessionManager(
             store=Store(self._database),
             engine=engine,
             clock=config.clock,
+            places=places,
             config=ManagerConfig(
                 runner_id=config.runner_id,
                 max_turns=config.max_turns,

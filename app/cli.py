@@ -175,6 +175,8 @@ def _app_config(settings: Settings, runner_id: str) -> "AppConfig":
         outbox_size=settings.outbox_size,
         max_streams=settings.max_streams,
         max_turns=settings.max_running + settings.max_waiting,
+        owner_max_turns=settings.owner_max_turns,
+        owner_requests_per_minute=settings.owner_requests_per_minute,
         send_timeout_s=settings.send_timeout_s,
         heartbeat_s=settings.heartbeat_s,
         sse_keepalive_s=settings.sse_keepalive_s,

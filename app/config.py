@@ -41,9 +41,9 @@ class AppConfig:
     `allowed_origins` are whole origins (`https://chat.example`), beside the server's own;
     `allowed_hosts` are names without a port (`*` allows any), beside loopback names and IP
     addresses. `outbox_size` is in frames a socket, `max_streams` in replies a socket reads at
-    once, `max_turns` in turns that run or wait. All owners may share the cached blocks of
-    `public_instructions`, system prompts word for word. `page_dir` is where the built page lies;
-    None serves no page.
+    once, `max_turns` in turns that run or wait; the limits of an owner are off where None. All
+    owners may share the cached blocks of `public_instructions`, system prompts word for word.
+    `page_dir` is where the built page lies; None serves no page.
     """
 
     database_url: str
@@ -55,6 +55,8 @@ class AppConfig:
     outbox_size: int = 256
     max_streams: int = 64
     max_turns: int = 1088
+    owner_max_turns: int | None = None
+    owner_requests_per_minute: int | None = None
     send_timeout_s: float = 10.0
     heartbeat_s: float = 20.0
     sse_keepalive_s: float = 15.0

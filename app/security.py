@@ -22,6 +22,7 @@ CONTENT_POLICY = (
     "default-src 'self'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
     "connect-src 'self'; object-src 'none'; base-uri 'none'; frame-ancestors 'none'"
 )
+_EXPOSED = "x-request-id, x-should-retry, Retry-After, retry-after-ms"
 SECURITY_HEADERS = {
     "Content-Security-Policy": CONTENT_POLICY,
     "X-Content-Type-Options": "nosniff",
@@ -64,7 +65,7 @@ def cors_headers(request: web.Request, config: AppConfig) -> dict[str, str]:
         return {}
     return {
         "Access-Control-Allow-Origin": origin,
-        "Access-Control-Expose-Headers": "x-request-id, x-should-retry, Retry-After",
+        "Access-Control-Expose-Headers": _EXPOSED,
         "Vary": "Origin",
     }
 

@@ -21,6 +21,7 @@ from app.metrics import AppMetrics
 from app.middleware import MIDDLEWARES, set_headers
 from app.openai import chat, models
 from app.page import Page
+from app.rate import RATE_LIMIT, RateLimit
 from app.readiness import Readiness
 from app.tickets import TICKETS, Tickets
 from app.websocket import CONNECTIONS, Connections, websocket
@@ -50,6 +51,7 @@ def build_server(config: AppConfig, collaborators: Collaborators) -> web.Applica
     app[READINESS] = collaborators.readiness
     app[KEY_RING] = collaborators.key_ring
     app[TICKETS] = Tickets(config.clock)
+    app[RATE_LIMIT] = RateLimit(config.owner_requests_per_minute, config.clock)
     app[METRICS] = AppMetrics()
     app[CONNECTIONS] = Connections()
     app[STARTED_AT] = int(config.clock().timestamp())

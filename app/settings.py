@@ -159,6 +159,12 @@ class Settings(BaseModel):
     )
     outbox_size: int = _limits(256, "frames that may wait for one websocket", ge=1)
     max_streams: int = _limits(64, "replies one websocket may read at once", ge=1)
+    owner_requests_per_minute: OptionalCount = _limits(
+        None, "requests and websocket frames an owner may send a minute; by default no limit", ge=1
+    )
+    owner_max_turns: OptionalCount = _limits(
+        None, "replies an owner may have in the making at once; by default no limit", ge=1
+    )
     send_timeout_s: Seconds = _limits(10.0, "seconds one send may take before the peer is dropped")
     heartbeat_s: Seconds = _limits(20.0, "seconds between pings on a websocket")
     sse_keepalive_s: Seconds = _limits(15.0, "seconds of silence before a comment on a stream")

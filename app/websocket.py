@@ -27,6 +27,7 @@ from app.protocol import (
     event_id_of,
     parse_frame,
 )
+from app.rate import RATE_LIMIT
 from app.regenerating import params_for_regenerate
 from app.representation import event_object
 from app.sampling import default_params
@@ -133,6 +134,7 @@ class Connection:
         if isinstance(frame, PingFrame):
             await self._outbox.put({"type": "pong", "nonce": frame.nonce})
             return
+        self._app[RATE_LIMIT].count(self._owner)
         if len(self._answers) >= self._max_streams:
             message = f"at most {self._max_streams} replies are read on one socket at a time"
             raise RequestError(429, "too_many_streams", message, is_retryable=True)

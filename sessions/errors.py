@@ -12,6 +12,7 @@
     │ └ TurnNotEndedError            turn_not_ended          yes   a parent must have ended
     ├ InvalidInputError              invalid_request         no    `param` names the part
     │ └ UnsupportedInputError        unsupported_input       no    images, audio, hosted tools, ...
+    ├ TooManyTurnsError              too_many_turns          yes   of one owner at once
     ├ UnavailableError               unavailable             yes
     │ ├ DrainingError                draining                yes
     │ └ StoreUnavailableError        store_unavailable       yes
@@ -101,6 +102,13 @@ class UnsupportedInputError(InvalidInputError):
     """A kind of input that this server does not take."""
 
     code = "unsupported_input"
+
+
+class TooManyTurnsError(SessionsError):
+    """The owner has as many replies in the making as one may have."""
+
+    code = "too_many_turns"
+    retryable = True
 
 
 class UnavailableError(SessionsError):

@@ -20,6 +20,7 @@ from model.messages import TableView
 from sessions.admission import Admission, AdmissionRules, Admitted
 from sessions.errors import ConflictError, InvalidInputError
 from sessions.ids import new_session_id
+from sessions.places import Places
 from sessions.preparation import Preparations
 from sessions.prompt import PromptComposer
 from sessions.rendering import Renderer
@@ -71,6 +72,7 @@ class SessionManager:
         engine: Engine,
         clock: Callable[[], datetime],
         config: ManagerConfig,
+        places: Places | None = None,
     ) -> None:
         self._store = store
         self._engine = engine
@@ -100,6 +102,7 @@ class SessionManager:
             collaborators,
             runner_id=config.runner_id,
             max_turns=config.max_turns,
+            places=places or Places(),
             on_end=self._follow_up,
         )
 
@@ -271,7 +274,7 @@ class SessionManager:
         ContextLengthError for a prompt that is too long, and what `admission` finds wrong.
         """
         return await self._running.start(
-            partial(self._admission.submit, owner, session_id, request)
+            owner, partial(self._admission.submit, owner, session_id, request)
         )
 
     async def regenerate(
@@ -290,7 +293,7 @@ class SessionManager:
             params=params,
             client_turn_id=client_turn_id,
         )
-        return await self._running.start(admit)
+        return await self._running.start(owner, admit)
 
     async def cancel(self, owner: OwnerId, turn_id: TurnId) -> Turn:
         """Stop a turn and return it as it ended, with its reply so far; an ended one as it is.

@@ -223,3 +223,44 @@ async def test_the_python_client_sends_its_key():
             with pytest.raises(APIStatusError) as caught:
                 await client.sessions.create()
             assert caught.value.status == 401
+
+
+async def test_an_owner_who_asks_too_often_hears_when_to_ask_again():
+    async with serving(owner_requests_per_minute=2) as front:
+        ann, bob = front.keys.add("ann"), front.keys.add("bob")
+        for _ in range(2):
+            assert (await front.call("GET", "/v1/sessions", headers=bearer(ann)))[0] == 200
+        async with front.client.get("/v1/sessions", headers=bearer(ann)) as answer:
+            body = await answer.json()
+        assert (await front.call("GET", "/v1/sessions", headers=bearer(bob)))[0] == 200
+
+    assert (answer.status, body["error"]["code"]) == (429, "rate_limit_exceeded")
+    assert answer.headers["x-should-retry"] == "true"
+    assert answer.headers["Retry-After"] == "30"
+    assert int(answer.headers["retry-after-ms"]) == 30_000
+
+
+async def test_frames_count_as_requests_and_pings_do_not():
+    async with (
+        serving(owner_requests_per_minute=2) as front,
+        front.client.ws_connect("/v1/ws") as ws,
+    ):
+        for kind in ("ping", "ping", "ping", "resume", "cancel"):
+            if kind == "ping":
+                await ws.send_json({"type": "ping", "nonce": 1})
+                assert (await receive(ws))["type"] == "pong"
+            else:
+                await ws.send_json({"type": f"response.{kind}", "response_id": "resp_none"})
+                code = (await receive(ws))["error"]["code"]
+        assert code == "rate_limit_exceeded"
+
+
+async def test_probes_and_operators_are_not_limited():
+    async with serving(owner_requests_per_minute=1) as front:
+        secret = front.keys.add("ops", Scope.ADMIN)
+        statuses = [
+            (await front.call("GET", path, headers=bearer(secret)))[0]
+            for path in ("/healthz", "/v1/cache") * 3
+        ]
+
+    assert statuses == [200] * 6
