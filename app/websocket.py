@@ -127,8 +127,14 @@ class Connection:
             await self._outbox.put(caught.error.frame(event_id=event_id_of(value)))
 
     async def _is_allowed(self) -> bool:
-        """Whether the key that opened the socket is still good; each frame asks, pings too."""
-        return self._key is None or await self._app[KEY_RING].holds(self._key)
+        """Whether what opened the socket is still good: its key, or that none was needed.
+
+        Each frame asks, pings too.
+        """
+        ring = self._app[KEY_RING]
+        if self._key is None:
+            return not await ring.is_closed()
+        return await ring.holds(self._key)
 
     async def _dispatch(self, frame: Frame) -> None:
         if isinstance(frame, PingFrame):

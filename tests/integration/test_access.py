@@ -264,3 +264,12 @@ async def test_probes_and_operators_are_not_limited():
         ]
 
     assert statuses == [200] * 6
+
+
+async def test_a_socket_from_before_there_were_keys_ends_at_its_next_frame():
+    async with serving() as front, front.client.ws_connect("/v1/ws") as ws:
+        front.keys.add("ann")
+        front.keys.clock.advance(FRESH_S)
+        await ws.send_json({"type": "ping", "nonce": 1})
+        assert (await ws.receive(timeout=5)).type is WSMsgType.CLOSE
+        assert ws.close_code == 4401
