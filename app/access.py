@@ -12,6 +12,7 @@ from aiohttp.typedefs import Handler
 
 from app.errors import RequestError
 from app.keys import KEY, KEY_RING, OWNER
+from app.place import place_of, route_of
 from app.rate import RATE_LIMIT
 from app.tickets import TICKETS
 from sessions.api_keys import ApiKey, KeyId, Scope
@@ -27,7 +28,11 @@ async def authenticate(request: web.Request, handler: Handler) -> web.StreamResp
     """Find the owner, or refuse: 401 for no valid key, 403 for one that may not do this."""
     scope = _scope_needed(request)
     if scope is not None and await request.app[KEY_RING].is_closed():
-        if request.path == _SOCKET and _bearer_of(request) is None and "ticket" in request.query:
+        if (
+            route_of(request) == _SOCKET
+            and _bearer_of(request) is None
+            and "ticket" in request.query
+        ):
             request[KEY], request[OWNER] = await _of_ticket(request)
         else:
             key = await _key_of(request)
@@ -73,8 +78,7 @@ def _bearer_of(request: web.Request) -> str | None:
 
 def _scope_needed(request: web.Request) -> Scope | None:
     """The scope that an address needs; None for what is open to everybody."""
-    resource = request.match_info.route.resource
-    route = request.path if resource is None else resource.canonical
+    route = route_of(request) or place_of(request)
     if route in _ADMIN_ROUTES:
         return Scope.ADMIN
     return Scope.CHAT if route.startswith("/v1/") else None

@@ -26,6 +26,8 @@ from app.settings import Settings, SettingsError, flag, load_settings, variable
 from app.settings_docs import default_of, group_of
 
 if TYPE_CHECKING:
+    import ssl
+
     from app.config import AppConfig
     from app.serving import Serving
     from model.messages import EngineInfo
@@ -117,9 +119,10 @@ def _check_reach(settings: Settings) -> None:
     if settings.is_guarded_by_address or has_keys(settings):
         return
     raise SettingsError(
-        f"host {settings.host!r} can be reached from other machines, and while there are no API "
-        "keys whoever reaches it may read and delete everything: make a key (`splice keys create "
-        "--owner NAME`), listen on 127.0.0.1, or say allow_remote if the network itself is trusted"
+        f"host {settings.host!r} can be reached from other machines (by itself, or through one of "
+        "trusted_proxies), and while there are no API keys whoever reaches it may read and delete "
+        "everything: make a key (`splice keys create --owner NAME`), listen on 127.0.0.1, or say "
+        "allow_remote if the network itself is trusted"
     )
 
 
@@ -128,7 +131,20 @@ def _listen_and_serve(settings: Settings, runner_id: str) -> None:
 
     with _listening(settings) as sock:
         config = _app_config(settings, runner_id)
-        _serve_on(settings, config, serving.Serving(sock), serving.url_of(sock))
+        tls = _tls(settings)
+        url = serving.url_of(sock, is_secure=tls is not None) + settings.base_path
+        _serve_on(settings, config, serving.Serving(sock, tls), url)
+
+
+def _tls(settings: Settings) -> "ssl.SSLContext | None":
+    from app import serving
+
+    if settings.tls_cert is None or settings.tls_key is None:
+        return None
+    try:
+        return serving.tls_context(settings.tls_cert.expanduser(), settings.tls_key.expanduser())
+    except OSError as exc:  # an unusable certificate is one, too
+        raise SettingsError(f"tls_cert and tls_key can't be used: {exc}") from exc
 
 
 def _serve_on(settings: Settings, config: "AppConfig", server: "Serving", url: str) -> None:
@@ -170,6 +186,8 @@ def _app_config(settings: Settings, runner_id: str) -> "AppConfig":
         runner_id=runner_id,
         clock=lambda: datetime.now(UTC),
         allowed_origins=settings.allowed_origins,
+        base_path=settings.base_path,
+        trusted_proxies=settings.trusted_proxies,
         allowed_hosts=settings.allowed_hosts,
         max_body_bytes=int(settings.max_body_bytes),
         outbox_size=settings.outbox_size,

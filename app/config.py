@@ -6,6 +6,7 @@ Nothing below the composition root reads settings, the environment or a clock of
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from ipaddress import IPv4Network, IPv6Network
 from pathlib import Path
 
 from sessions.types import SamplingParams
@@ -40,10 +41,11 @@ class AppConfig:
 
     `allowed_origins` are whole origins (`https://chat.example`), beside the server's own;
     `allowed_hosts` are names without a port (`*` allows any), beside loopback names and IP
-    addresses. `outbox_size` is in frames a socket, `max_streams` in replies a socket reads at
-    once, `max_turns` in turns that run or wait; the limits of an owner are off where None. All
-    owners may share the cached blocks of `public_instructions`, system prompts word for word.
-    `page_dir` is where the built page lies; None serves no page.
+    addresses. `base_path` is empty or begins with a slash and ends without. `outbox_size` is in
+    frames a socket, `max_streams` in replies a socket reads at once, `max_turns` in turns that run
+    or wait; the limits of an owner are off where None. All owners may share the cached blocks of
+    `public_instructions`, system prompts word for word. `page_dir` is where the built page lies;
+    None serves no page.
     """
 
     database_url: str
@@ -51,6 +53,8 @@ class AppConfig:
     clock: Callable[[], datetime]
     allowed_origins: tuple[str, ...] = ()
     allowed_hosts: tuple[str, ...] = ()
+    base_path: str = ""
+    trusted_proxies: tuple[IPv4Network | IPv6Network, ...] = ()
     max_body_bytes: int = 8 * 1024 * 1024
     outbox_size: int = 256
     max_streams: int = 64

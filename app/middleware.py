@@ -16,6 +16,7 @@ from aiohttp.typedefs import Handler, Middleware
 from app.access import authenticate
 from app.errors import PeerGoneError, boundary, describe
 from app.keys import CONFIG, METRICS, OWNER, REQUEST_ID
+from app.place import peer_of, route_of
 from app.security import (
     PROBES,
     SECURITY_HEADERS,
@@ -44,10 +45,10 @@ async def observe(request: web.Request, handler: Handler) -> web.StreamResponse:
     began = clock()
     response = await handler(request)
     method = request.method if request.method in _KNOWN_METHODS else "other"
-    route = _route(request)
+    route = route_of(request) or "unmatched"
     request.app[METRICS].request(method, route, response.status)
     logger.log(
-        logging.DEBUG if request.path in PROBES else logging.INFO,
+        logging.DEBUG if route in PROBES else logging.INFO,
         "%s %s %s",
         method,
         route,
@@ -55,6 +56,7 @@ async def observe(request: web.Request, handler: Handler) -> web.StreamResponse:
         extra={
             "request_id": request[REQUEST_ID],
             "owner": request[OWNER],
+            "peer": peer_of(request),
             "duration_s": round(clock() - began, 6),
         },
     )
@@ -98,9 +100,3 @@ async def set_headers(request: web.Request, response: web.StreamResponse) -> Non
     }
     for name, value in headers.items():
         response.headers.setdefault(name, value)
-
-
-def _route(request: web.Request) -> str:
-    """Name the route, not the path: there are as many paths as sessions."""
-    resource = request.match_info.route.resource
-    return "unmatched" if resource is None else resource.canonical

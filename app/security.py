@@ -13,6 +13,7 @@ from aiohttp import hdrs, web
 
 from app.config import AppConfig
 from app.errors import RequestError
+from app.place import host_of, place_of
 
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 PROBES = frozenset({"/healthz", "/readyz", "/metrics"})
@@ -33,8 +34,8 @@ SECURITY_HEADERS = {
 
 def check_host(request: web.Request, config: AppConfig) -> None:
     """Refuse a host name that is not ours."""
-    host = request.headers.get(hdrs.HOST)
-    if host is None or request.path in PROBES or "*" in config.allowed_hosts:
+    host = host_of(request)
+    if host is None or place_of(request) in PROBES or "*" in config.allowed_hosts:
         return
     name = _host_name(host)
     if not (_is_local(name) or name in {allowed.lower() for allowed in config.allowed_hosts}):
@@ -107,6 +108,6 @@ def _is_local(name: str) -> bool:
 def _is_own(origin: str, request: web.Request) -> bool:
     """Compare host and port only: behind a proxy that ends TLS the schemes differ."""
     try:
-        return urlsplit(origin).netloc.lower() == request.headers.get(hdrs.HOST, "").lower()
+        return urlsplit(origin).netloc.lower() == (host_of(request) or "").lower()
     except ValueError:
         return False

@@ -21,6 +21,7 @@ from app.metrics import AppMetrics
 from app.middleware import MIDDLEWARES, set_headers
 from app.openai import chat, models
 from app.page import Page
+from app.place import below
 from app.rate import RATE_LIMIT, RateLimit
 from app.readiness import Readiness
 from app.tickets import TICKETS, Tickets
@@ -56,10 +57,9 @@ def build_server(config: AppConfig, collaborators: Collaborators) -> web.Applica
     app[CONNECTIONS] = Connections()
     app[STARTED_AT] = int(config.clock().timestamp())
     app.on_response_prepare.append(set_headers)
-    app.add_routes([*status.routes(), *rest.routes(), *turns.routes()])
-    app.add_routes([*models.routes(), *chat.routes(), *tickets.routes()])
-    app.add_routes([web.get("/v1/ws", websocket)])
-    app.add_routes(Page(config.page_dir).routes())
+    routes = [*status.routes(), *rest.routes(), *turns.routes(), *tickets.routes()]
+    routes += [*models.routes(), *chat.routes(), web.get("/v1/ws", websocket)]
+    app.add_routes(below(config.base_path, [*routes, *Page(config.page_dir).routes()]))
     return app
 
 

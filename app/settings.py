@@ -10,6 +10,7 @@ configurations made here are passed on.
 import difflib
 import ipaddress
 import os
+import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -21,6 +22,7 @@ from pydantic import (
     ByteSize,
     ConfigDict,
     Field,
+    IPvAnyNetwork,
     ValidationError,
     model_validator,
 )
@@ -58,6 +60,8 @@ def _in_group(group: str) -> Any:  # noqa: ANN401 (pydantic's Field is typed so)
 
 Paths = Annotated[tuple[Path, ...], BeforeValidator(_split)]
 Names = Annotated[tuple[str, ...], BeforeValidator(_split)]
+Networks = Annotated[tuple[IPvAnyNetwork, ...], BeforeValidator(_split)]
+OptionalPath = Annotated[Path | None, BeforeValidator(_optional)]
 OptionalCount = Annotated[int | None, BeforeValidator(_optional)]
 OptionalNumber = Annotated[float | None, BeforeValidator(_optional)]
 OptionalBytes = Annotated[ByteSize | None, BeforeValidator(_optional)]
@@ -87,6 +91,16 @@ class Settings(BaseModel):
         "listen on an address that other machines reach even while there are no API keys: "
         "whoever reaches it may then read and delete every conversation",
     )
+    base_path: str = _server(
+        "", "path that everything is below, as in `/chat`, where a proxy passes it on whole"
+    )
+    trusted_proxies: Networks = _server(
+        (),
+        "addresses or networks of proxies whose `X-Forwarded-For` and `X-Forwarded-Host` are "
+        "believed; comma-separated",
+    )
+    tls_cert: OptionalPath = _server(None, "certificate chain in PEM; serves https")
+    tls_key: OptionalPath = _server(None, "the certificate's private key in PEM")
     data_dir: Path = _server(Path("data"), "folder for everything kept: database, models")
     database_url: str | None = _server(
         None, "SQLAlchemy URL of the database; by default `splice.db` in the data folder"
@@ -179,6 +193,13 @@ class Settings(BaseModel):
     def _fit_together(self) -> Self:
         if self.num_blocks is not None and self.cache_bytes is not None:
             raise ValueError("num_blocks and cache_bytes both set the cache's size: leave one out")
+        if (self.tls_cert is None) != (self.tls_key is None):
+            raise ValueError("tls_cert and tls_key go together: name both or neither")
+        if not re.fullmatch(r"(/[A-Za-z0-9._~-]+)*", self.base_path):
+            raise ValueError(
+                "base_path begins with a slash, ends without one, and has letters, digits and ._~- "
+                "in between"
+            )
         if self.mode is Mode.EXACT and self.attention is AttentionName.BATCHED:
             raise ValueError("mode exact needs the reference attention, not batched")
         return self
@@ -186,7 +207,8 @@ class Settings(BaseModel):
     @property
     def is_guarded_by_address(self) -> bool:
         """Whether the server may run without API keys, by its address or by the operator's word."""
-        return self.allow_remote or _is_loopback(self.host)
+        is_only_near = _is_loopback(self.host) and not self.trusted_proxies
+        return self.allow_remote or is_only_near
 
     @property
     def models_dir(self) -> Path:
