@@ -5,7 +5,6 @@ before the first request; the model loads meanwhile, and `/readyz` says how far 
 """
 
 import asyncio
-import logging
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 
@@ -30,8 +29,6 @@ from sessions.store import Store
 
 __all__ = ["AppConfig", "StartHooks", "build_application", "drain"]
 
-logger = logging.getLogger(__name__)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartHooks:
@@ -42,23 +39,23 @@ class StartHooks:
     on_failed: Callable[[str], None] | None = None
 
 
+NOBODY_LISTENS = StartHooks()
+
+
 def build_application(
     config: AppConfig,
     engine_config: EngineConfig,
     *,
     engine: Engine | None = None,
-    on_progress: Callable[[str], None] | None = None,
-    on_ready: Callable[[EngineInfo], None] | None = None,
-    on_failed: Callable[[str], None] | None = None,
+    hooks: StartHooks = NOBODY_LISTENS,
 ) -> web.Application:
     """Build the server; nothing runs before aiohttp starts it.
 
     Start and clean up in the same task (as `web.run_app` and `AppRunner` users do): task groups
-    live in between. `on_failed` gets the reason when the model can't be loaded; the server stays
-    up to say so at `/readyz`, and whether to end it is the caller's choice.
+    live in between. `hooks.on_failed` gets the reason when the model can't be loaded; the server
+    stays up to say so at `/readyz`, and whether to end it is the caller's choice.
     """
     readiness = Readiness()
-    hooks = StartHooks(on_progress=on_progress, on_ready=on_ready, on_failed=on_failed)
 
     def progress(text: str) -> None:
         readiness.progress(text)
@@ -135,8 +132,7 @@ class _Parts:
 
     async def run_manager(self, app: web.Application) -> AsyncIterator[None]:
         async with self.manager:
-            num_interrupted = await self.manager.recover()
-            logger.info("%d turns were interrupted by the last stop", num_interrupted)
+            await self.manager.recover()
             yield
 
     async def run_load(self, app: web.Application) -> AsyncIterator[None]:

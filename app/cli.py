@@ -6,8 +6,10 @@ imported slowly (torch, transformers, the database) is imported by the command t
 
 import asyncio
 import inspect
+import logging
 import socket
 from collections.abc import Callable
+from dataclasses import asdict
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -23,20 +25,25 @@ from app.key_commands import has_keys, keys
 from app.logs import configure_logging
 from app.refusals import RefusalError, in_a_sentence
 from app.settings import Settings, SettingsError, flag, load_settings, variable
-from app.settings_docs import default_of, group_of
+from app.settings_docs import default_of, group_of, meaning_of
 
 if TYPE_CHECKING:
     import ssl
 
+    from aiohttp import web
+
     from app.config import AppConfig
     from app.serving import Serving
     from model.messages import EngineInfo
+
+logger = logging.getLogger(__name__)
 
 app = typer.Typer(
     help="A chat server whose conversations stay in memory.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
 models = typer.Typer(help="Models on this machine.", no_args_is_help=True)
 database = typer.Typer(help="The database's schema.", no_args_is_help=True)
@@ -65,8 +72,11 @@ def _top(
         raise typer.Exit
 
 
-def _with_settings(command: Callable[[Settings], None]) -> Callable[..., None]:
-    """Give a command a flag for each setting, and call it with the settings that result."""
+def _with_settings(command: Callable[[Settings], None], *names: str) -> Callable[..., None]:
+    """Give a command a flag for each of the settings, and call it with those that result.
+
+    `names` are the settings that the command looks at; all, when none is named.
+    """
 
     def run(config: Path | None, **flags: object) -> None:
         with in_a_sentence():
@@ -74,7 +84,7 @@ def _with_settings(command: Callable[[Settings], None]) -> Callable[..., None]:
             command(load_settings(given, config_file=config))
 
     parameters = [_parameter("config", ConfigFile)]
-    parameters += [_parameter(name, _option(name)) for name in Settings.model_fields]
+    parameters += [_parameter(name, _option(name)) for name in names or Settings.model_fields]
     # Typer reads the flags from the signature; this keeps flags and settings one thing.
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {p.name: p.annotation for p in parameters}
@@ -95,7 +105,7 @@ def _option(name: str) -> object:
     shown = default_of(field)
     option = typer.Option(
         flag(name),
-        help=(field.description or "") + (f" [dim]\\[{shown}][/dim]" if shown else ""),
+        help=meaning_of(field) + (f" [dim]\\[{shown}][/dim]" if shown else ""),
         show_default=False,
         rich_help_panel=group_of(field),
         metavar=None if is_switch else name.rpartition("_")[2].upper(),
@@ -148,30 +158,43 @@ def _tls(settings: Settings) -> "ssl.SSLContext | None":
 
 
 def _serve_on(settings: Settings, config: "AppConfig", server: "Serving", url: str) -> None:
-    from app.application import build_application, drain
+    from app.application import StartHooks, build_application, drain
 
     console = Console(stderr=True)
     failures: list[str] = []
 
+    is_for_machines = settings.log_format == "json"  # then every line is JSON
+
     def say(message: str) -> None:
-        console.print(f"[dim]·[/dim] {escape(message)}", highlight=False)
+        if is_for_machines:
+            logger.info(message)
+        else:
+            console.print(f"[dim]·[/dim] {escape(message)}", highlight=False)
 
     def ready(info: "EngineInfo") -> None:
-        console.print(_banner(url, info, settings))
+        if is_for_machines:
+            logger.info("ready", extra={"url": url, **asdict(info)})
+        else:
+            console.print(_banner(url, info, settings))
 
     def failed(message: str) -> None:
         failures.append(message)
         server.stop()
 
+    async def stop(application: "web.Application") -> None:
+        say(
+            f"stopping: running replies get {settings.drain_timeout_s:g} s to end; "
+            "Ctrl-C again cuts them off"
+        )
+        await drain(application)
+
     application = build_application(
         config,
         settings.engine_config(),
-        on_progress=say,
-        on_ready=ready,
-        on_failed=failed,
+        hooks=StartHooks(on_progress=say, on_ready=ready, on_failed=failed),
     )
     say(f"listening on {url}; loading the model")
-    asyncio.run(server.run(application, drain))
+    asyncio.run(server.run(application, stop))
     if failures:
         raise RefusalError(failures[0])
     say("stopped")
@@ -270,7 +293,7 @@ def _fetch(settings: Settings) -> None:
     console.print(f"{escape(source.model_id)} is at {escape(str(source.path))}", soft_wrap=True)
 
 
-models.command("fetch")(_with_settings(_fetch))
+models.command("fetch")(_with_settings(_fetch, "data_dir", "model"))
 
 
 def _upgrade(settings: Settings) -> None:
@@ -289,7 +312,7 @@ def _upgrade(settings: Settings) -> None:
     Console().print("the database is at this version's schema")
 
 
-database.command("upgrade")(_with_settings(_upgrade))
+database.command("upgrade")(_with_settings(_upgrade, "data_dir", "database_url"))
 
 
 def _check(settings: Settings) -> None:
@@ -311,12 +334,14 @@ def _check(settings: Settings) -> None:
     Console().print("the database is at this version's schema")
 
 
-database.command("check")(_with_settings(_check))
+database.command("check")(_with_settings(_check, "data_dir", "database_url"))
 
 
 def _check_config(settings: Settings) -> None:
     """Check the settings and show what is in effect."""
-    table = Table("setting", "value", box=None)
+    table = Table(box=None)
+    table.add_column("setting")
+    table.add_column("value", overflow="fold")
     for name in Settings.model_fields:
         value = getattr(settings, name)
         if name == "database_url":
@@ -333,7 +358,7 @@ def _list_settings() -> None:
     """List every setting: variable, default, meaning."""
     table = Table("variable", "default", "meaning", box=None)
     for name, field in Settings.model_fields.items():
-        table.add_row(variable(name), escape(default_of(field)), escape(field.description or ""))
+        table.add_row(variable(name), escape(default_of(field)), escape(meaning_of(field)))
     Console().print(table)
 
 

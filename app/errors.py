@@ -13,11 +13,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-import orjson
 from aiohttp import web
 
 import model.errors as engine_errors
 import sessions.errors as session_errors
+from app.answer import json_answer
 
 logger = logging.getLogger(__name__)
 
@@ -79,10 +79,7 @@ class WireError:
 
     def response(self) -> web.Response:
         """Answer a request that has had no answer yet."""
-        body = orjson.dumps({"error": self.error()})
-        return web.Response(
-            status=self.status, body=body, content_type="application/json", headers=self.headers()
-        )
+        return json_answer({"error": self.error()}, status=self.status, headers=self.headers())
 
     def frame(self, **ids: str | None) -> dict[str, Any]:
         """Build an `error` event or frame, for a stream that has begun."""
@@ -126,6 +123,11 @@ _ROWS: dict[type[Exception], _Row] = {
     engine_errors.ModelLoadError: _Row(503),
     engine_errors.OutOfBlocksError: _Row(503),
 }
+
+
+_NOTHING_HERE = (
+    "there is nothing at this address; the API's all begin with /v1/, and docs/protocol.md has them"
+)
 
 
 def has_row(kind: type[Exception]) -> bool:
@@ -173,7 +175,7 @@ def _describe_http(exc: web.HTTPException) -> WireError:
     if isinstance(exc, web.HTTPRequestEntityTooLarge):
         return WireError(status=413, code="request_too_large", message="the body is too large")
     if exc.status == 404:
-        return WireError(status=404, code="not_found", message="there is nothing at this address")
+        return WireError(status=404, code="not_found", message=_NOTHING_HERE)
     return WireError(status=exc.status, code="invalid_request", message=exc.reason)
 
 

@@ -13,7 +13,6 @@ from app.place import place_of
 
 INDEX = "index.html"
 _COMPRESSED = frozenset({".br", ".gz", ".zst"})
-_NO_ROUTE = frozenset("{}%?#")  # what means something in a route or an address
 _NOT_BUILT = (
     "The page is not built. Build it with `make page` and start the server again.\n"
     "The API is at /v1 all the same.\n"

@@ -1,20 +1,15 @@
 """Sessions over REST. Their turns are in `app/turns.py`."""
 
-import re
-from typing import Any, Final
-
-import orjson
 from aiohttp import web
 
+from app.answer import json_answer
 from app.keys import MANAGER, OWNER
-from app.parsing import read_body
+from app.parsing import integer_of, read_body
 from app.protocol import ForkBody, SessionBody
 from app.representation import list_object, session_object, tables_object
 from sessions.errors import InvalidInputError
+from sessions.manager import MAX_PAGE
 from sessions.types import SessionId, TurnId
-
-MAX_PAGE = 100
-_WHOLE_NUMBER: Final = re.compile(r"-?[0-9]+")
 
 
 def routes() -> list[web.RouteDef]:
@@ -27,11 +22,6 @@ def routes() -> list[web.RouteDef]:
         web.post("/v1/sessions/{session}/fork", fork),
         web.get("/v1/sessions/{session}/kv", tables),
     ]
-
-
-def json_answer(body: dict[str, Any], *, status: int = 200) -> web.Response:
-    """Answer with JSON."""
-    return web.Response(status=status, body=orjson.dumps(body), content_type="application/json")
 
 
 def session_of(request: web.Request) -> SessionId:
@@ -62,7 +52,7 @@ async def list_sessions(request: web.Request) -> web.Response:
         request[OWNER],
         limit=integer_of(request, "limit", 20, minimum=1, maximum=MAX_PAGE),
         after=SessionId(after) if after else None,
-        order=order,
+        is_descending=order == "desc",
     )
     return json_answer(list_object([session_object(s) for s in page.data], has_more=page.has_more))
 
@@ -95,24 +85,3 @@ async def tables(request: web.Request) -> web.Response:
     session_id = session_of(request)
     views = await request.app[MANAGER].tables(request[OWNER], session_id)
     return json_answer(tables_object(session_id, views))
-
-
-def integer_of(request: web.Request, name: str, default: int, *, minimum: int, maximum: int) -> int:
-    """Read a number from the query."""
-    text = request.query.get(name)
-    if text is None:
-        return default
-    if _WHOLE_NUMBER.fullmatch(text) is None:  # `int` takes more: " 3", "1_0", "٣"
-        raise InvalidInputError(f"{name} must be a whole number", param=name)
-    number = int(text[:20])
-    if not minimum <= number <= maximum:
-        raise InvalidInputError(f"{name} must be from {minimum} to {maximum}", param=name)
-    return number
-
-
-def truth_of(request: web.Request, name: str) -> bool:
-    """Read a yes or no from the query; absent means no."""
-    text = request.query.get(name, "false").lower()
-    if text not in ("true", "false", "1", "0"):
-        raise InvalidInputError(f"{name} must be true or false", param=name)
-    return text in ("true", "1")

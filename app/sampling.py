@@ -84,3 +84,10 @@ class SamplingFields(BaseModel):
         if (limit := self.length_limit()) is not None:
             given["max_output_tokens"] = limit
         return replace(defaults, **given)
+
+    def to_params_again(self, earlier: SamplingParams) -> SamplingParams:
+        """Lay what was sent over how a turn was drawn that is to be drawn again.
+
+        Its seed is dropped unless one is sent: it would draw the same reply.
+        """
+        return self.to_params(replace(earlier, seed=None))

@@ -39,7 +39,9 @@ def check_host(request: web.Request, config: AppConfig) -> None:
         return
     name = _host_name(host)
     if not (_is_local(name) or name in {allowed.lower() for allowed in config.allowed_hosts}):
-        message = "this server isn't known by that host name; allow it in the settings"
+        message = (
+            "this server isn't known by that host name; allowed_hosts in its settings can name it"
+        )
         raise RequestError(403, "host_not_allowed", message)
 
 
@@ -50,8 +52,7 @@ def check_origin(request: web.Request, config: AppConfig) -> None:
         return
     origin = request.headers.get(hdrs.ORIGIN)
     if origin is not None and not (_is_own(origin, request) or is_allowed(origin, config)):
-        message = "pages of this origin may not use the server; allow it in the settings"
-        raise RequestError(403, "origin_not_allowed", message)
+        raise _foreign_origin()
 
 
 def is_allowed(origin: str, config: AppConfig) -> bool:
@@ -76,7 +77,7 @@ def preflight(request: web.Request, config: AppConfig) -> web.Response | None:
     if request.method != "OPTIONS" or "Access-Control-Request-Method" not in request.headers:
         return None
     if not cors_headers(request, config):
-        raise RequestError(403, "origin_not_allowed", "pages of this origin may not use the server")
+        raise _foreign_origin()
     return web.Response(
         status=204,
         headers={
@@ -85,6 +86,11 @@ def preflight(request: web.Request, config: AppConfig) -> web.Response | None:
             "Access-Control-Max-Age": "600",
         },
     )
+
+
+def _foreign_origin() -> RequestError:
+    message = "pages of this origin may not use the server; allowed_origins in its settings can"
+    return RequestError(403, "origin_not_allowed", f"{message} name it")
 
 
 def _host_name(host: str) -> str:

@@ -6,12 +6,11 @@ signal has its ordinary effect and doesn't wait.
 """
 
 import asyncio
-import contextlib
 import signal
 import socket
 import ssl
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from aiohttp import web
@@ -78,7 +77,7 @@ class Serving:
         assert self._task is not None, "run is run by a task"
         is_listening = False
         try:
-            with _stopped_by_signals(self._task), contextlib.suppress(asyncio.CancelledError):
+            with _stopped_by_signals(self._task), suppress(asyncio.CancelledError):
                 await runner.setup()
                 site = web.SockSite(runner, self._sock, ssl_context=self._tls, backlog=_BACKLOG)
                 await site.start()

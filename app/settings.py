@@ -36,6 +36,11 @@ CONFIG_FILE = "splice.toml"
 # A variable that is no setting: it names the file the settings are in.
 _CONFIG_VARIABLE = "SPLICE_CONFIG"
 _UNSET = ("", "none")
+# What pydantic says of these says nothing of what would be right.
+_REASONS = {
+    "byte_size": "a size is a number of bytes, or has a unit, as in 512MiB or 2GiB",
+    "int_parsing": "input should be a whole number",
+}
 
 
 def _split(value: object) -> object:
@@ -111,7 +116,9 @@ class Settings(BaseModel):
     mode: Mode = _model(
         Mode.FAST, "`exact`: same ids and seed, same tokens, always; `fast`: quicker number formats"
     )
-    attention: AttentionName = _model(AttentionName.AUTO, "attention backend")
+    attention: AttentionName = _model(
+        AttentionName.AUTO, "attention backend; `auto` lets the mode decide"
+    )
     max_context_tokens: OptionalCount = _model(
         None, "tokens a conversation may hold; can only lower what the model allows", ge=2
     )
@@ -307,6 +314,11 @@ def _from_file(
         raise SettingsError(
             f"the settings file {path or CONFIG_FILE} can't be read: {exc}"
         ) from exc
+    tables = [key for key, value in values.items() if isinstance(value, dict)]
+    if tables:
+        raise SettingsError(
+            f"{path or CONFIG_FILE} has the table [{tables[0]}]: write the settings without tables"
+        )
     unknown = [key for key in values if key not in Settings.model_fields]
     if unknown:
         where = f"key of {path or CONFIG_FILE}"
@@ -329,7 +341,7 @@ def _fault(error: ErrorDetails, origins: Mapping[str, str]) -> str:
     if not error["loc"]:
         return message
     name = str(error["loc"][0])
-    message = message[:1].lower() + message[1:]
+    message = _REASONS.get(error["type"]) or message[:1].lower() + message[1:]
     return f"{name} ({origins.get(name, 'default')}) = {error['input']!r}: {message}"
 
 

@@ -16,10 +16,10 @@ from typing import Final
 
 from aiohttp import web
 
+from app.answer import json_answer
 from app.keys import CONFIG, KEY, OWNER
 from app.parsing import read_body
 from app.protocol import EmptyBody
-from app.rest import json_answer
 from sessions.api_keys import KeyId
 from sessions.types import OwnerId
 

@@ -7,13 +7,13 @@ from collections.abc import AsyncGenerator
 
 from aiohttp import web
 
+from app.answer import json_answer
 from app.keys import MANAGER, OWNER
-from app.parsing import read_body
+from app.parsing import integer_of, read_body, truth_of
 from app.peer import beside, closing, until_gone
 from app.protocol import EmptyBody, RegenerateBody, TurnBody
-from app.regenerating import params_for_regenerate
 from app.representation import event_object, list_object, turn_object
-from app.rest import integer_of, json_answer, session_of, truth_of
+from app.rest import session_of
 from app.sampling import default_params
 from app.sse import named_event, serve_sse
 from sessions.errors import TurnNotFoundError
@@ -56,7 +56,7 @@ async def regenerate(request: web.Request) -> web.StreamResponse:
     sibling = await request.app[MANAGER].regenerate(
         request[OWNER],
         turn.id,
-        params=params_for_regenerate(turn, body),
+        params=body.to_params_again(turn.params),
         client_turn_id=body.client_turn_id,
     )
     return await _answer(request, sibling, is_streamed=body.stream)

@@ -28,7 +28,6 @@ from app.protocol import (
     parse_frame,
 )
 from app.rate import RATE_LIMIT
-from app.regenerating import params_for_regenerate
 from app.representation import event_object
 from app.sampling import default_params
 from sessions.errors import DrainingError, InvalidInputError
@@ -171,7 +170,7 @@ class Connection:
             case RegenerateFrame():
                 turn_id = TurnId(frame.response_id)
                 turn = await self._manager.turn(self._owner, turn_id)
-                params = params_for_regenerate(turn, frame)
+                params = frame.to_params_again(turn.params)
                 turn = await self._manager.regenerate(
                     self._owner, turn_id, params=params, client_turn_id=frame.client_turn_id
                 )

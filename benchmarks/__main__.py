@@ -1,9 +1,11 @@
-"""`python -m benchmarks PROGRAM`: `gpu` checks and times a card, `reuse` times this machine."""
+"""`python -m benchmarks PROGRAM`: measures, and writes what it measured into the documents."""
 
 import importlib
 import sys
 
 PROGRAMS = {
+    "architectures": "hold every architecture against plain transformers, and write their table",
+    "divergence": "how far `fast` mode's logits are from float32, with the embedded model",
     "gpu": "check turns, forks, rewinds and eviction on a CUDA card, and time a new turn",
     "micro": "time what bookkeeping costs behind histories of up to 32,000 tokens",
     "reuse": "time a new turn behind a long history with the embedded model",
@@ -14,7 +16,7 @@ def main() -> int:
     """Run the program named first; the rest of the command line is its own."""
     if len(sys.argv) < 2 or sys.argv[1] not in PROGRAMS:
         print("usage: python -m benchmarks PROGRAM [options]\n")
-        print("\n".join(f"  {name:8} {text}" for name, text in PROGRAMS.items()))
+        print("\n".join(f"  {name:13} {text}" for name, text in PROGRAMS.items()))
         return 2
     # Only the program asked for is imported: `gpu` must run where the others' needs are missing.
     program = importlib.import_module(f"benchmarks.{sys.argv[1]}")

@@ -83,7 +83,9 @@ class CacheManager:
         sequence.num_named_blocks = sequence.num_computed_tokens // self.block_size
         self._running[sequence.id] = sequence
         self._pending.announce(sequence.id, self._missing_hashes(sequence))
-        return self._report(sequence)
+        report = self._report(sequence)
+        self._records.remember(sequence.request)
+        return report
 
     def _find_source(self, sequence: Sequence) -> ClaimSource:
         """The longest run of tokens that is there. What a table knows of its tokens' hashes is not
@@ -171,7 +173,6 @@ class CacheManager:
         request = sequence.request
         reused = min(sequence.num_computed_tokens, sequence.num_prompt_tokens)
         reason, diverged_at = self._records.explain(request, reused, self._hasher.fingerprint)
-        self._records.remember(request)
         return ClaimReport(
             num_prompt_tokens=sequence.num_prompt_tokens,
             from_device=reused,
@@ -255,8 +256,8 @@ class CacheManager:
         self._pending.withdraw(sequence.id)
 
     def release_conversation(self, conversation_id: str) -> int:
-        """Give up a conversation's parked tables, and the names of the blocks that become free, so
-        that nothing is left to reuse. The number of blocks freed."""
+        """Give up a conversation's parked tables, and the names of the blocks that become free; how
+        many those are. Blocks that were taken from it before may keep theirs until reused."""
         self._records.forget(conversation_id)
         return self.evict(conversation_id)
 

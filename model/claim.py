@@ -11,7 +11,6 @@ class ClaimSource:
     """A run of computed tokens: the first `num_tokens` of `token_ids`, lying in `block_ids`.
 
     `block_hashes` are those of its full blocks, as far as they are known.
-
     `turn_id` names the parked table it is, if it is one; `is_own` says that the table belongs to
     the claiming conversation; `is_whole` that nothing of the table would be lost by taking it up.
     """
@@ -30,9 +29,8 @@ def common_prefix_length(left: Sequence[int], right: Sequence[int]) -> int:
     low, high = 0, min(len(left), len(right))
     if left[:high] == right[:high]:
         return high
-    while (
-        low < high
-    ):  # left[:low] == right[:low], and left[:high] != right[:high] or high == low + 1
+    while low < high:
+        # The first `low` are equal; how many are lies between `low` and `high`, both included.
         middle = (low + high + 1) // 2
         if left[low:middle] == right[low:middle]:
             low = middle

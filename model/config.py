@@ -68,8 +68,8 @@ class SamplingParams:
     `seed` None means the engine draws one. A draw depends on (seed, position) alone, so nothing
     else in the batch can change it. `logit_bias` maps a token id to what is added to its logit.
     `max_output_tokens` None fills the context; `deadline_s` is counted from the request's arrival
-    in the engine. `num_logprobs` asks for the log probability of each
-    sampled token, and of so many likeliest ones beside it.
+    in the engine. `num_logprobs` asks for the log probability of each sampled token, and of so
+    many likeliest ones beside it.
     """
 
     max_output_tokens: int | None = None

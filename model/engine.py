@@ -13,6 +13,7 @@ import asyncio
 import logging
 import secrets
 from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 from dataclasses import replace
 from enum import StrEnum
 from itertools import count
@@ -74,6 +75,7 @@ class Engine:
         self._num_crashes_in_a_row = 0
         self._num_restarts = 0
         self._failure: str | None = None  # why it is given up
+        self._closing = asyncio.Event()
 
     @property
     def state(self) -> EngineState:
@@ -104,10 +106,14 @@ class Engine:
         """End the process; running generations fail with EngineUnavailableError."""
         if self._state is not EngineState.FAILED:
             self._state = EngineState.CLOSED
+        self._closing.set()
+        if self._process is not None:
+            self._process.hang_up()
         if self._supervisor is not None:
-            self._supervisor.cancel()
-            await asyncio.gather(self._supervisor, return_exceptions=True)
-            self._supervisor = None
+            # Not cancelled: it has a process to see off.
+            await asyncio.wait([self._supervisor])
+        # Between two processes nobody has told those who wait for the next one.
+        self._fail_in_flight(EngineUnavailableError, "the engine was closed")
         if self._loaded and not self._loaded.done():
             self._loaded.set_exception(EngineUnavailableError("the engine was closed"))
 
@@ -119,13 +125,13 @@ class Engine:
         While the engine restarts it waits for it.
         """
         if self._state not in (EngineState.READY, EngineState.RESTARTING):
-            raise EngineUnavailableError(f"the engine is {self._state}")
+            raise self._unavailable()
         if request.request_id in self._flights:
             raise InvalidGenerationError(f"request id {request.request_id} is in use")
         flight = Flight(_with_seed(request), self._now())
         self._flights[request.request_id] = flight
         try:
-            self._send(Submit.of(flight.request()))
+            self._send(Submit.of(flight.request(self._now())))
             while True:
                 event = await flight.stream.get()
                 if isinstance(event, ModelError):
@@ -152,7 +158,7 @@ class Engine:
     def _resubmit(self) -> None:
         """Let a new process go on with what was in flight."""
         for request_id, flight in self._flights.items():
-            self._send(Submit.of(flight.request()))
+            self._send(Submit.of(flight.request(self._now())))
             if flight.is_cancelled:
                 self._send(Cancel(request_id))
 
@@ -203,28 +209,39 @@ class Engine:
 
     async def _supervise(self) -> None:
         """Keep a process alive until `close`, or until it can't be."""
-        while self._state is not EngineState.FAILED:
+        while self._state not in (EngineState.FAILED, EngineState.CLOSED):
             try:
                 self._process = await EngineProcess.spawn(self._config)
             except OSError as exc:
                 self._give_up(f"the engine's process can't be started: {exc}")
                 return
-            try:
-                async for report in self._process.reports():
-                    self._take(report)
-            finally:
-                await self._bury(self._process)
+            await self._listen(self._process)
             if self._state is EngineState.RESTARTING:
-                await asyncio.sleep(_BACKOFF_S * 2**self._num_crashes_in_a_row)
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(_BACKOFF_S * 2**self._num_crashes_in_a_row):
+                        await self._closing.wait()
+
+    async def _listen(self, process: EngineProcess) -> None:
+        """One process's life."""
+        if self._closing.is_set():
+            process.hang_up()  # closed while it was being started
+        try:
+            async for report in process.reports():
+                if not self._closing.is_set():
+                    self._take(report)
+        finally:
+            await self._bury(process)
 
     async def _bury(self, process: EngineProcess) -> None:
         """A process is gone, or has to go: whoever waits for it hears of it."""
         self._process = None
         if self._state is EngineState.READY:
             self._state = EngineState.RESTARTING
-            self._note_crash()
+            self._fail_queries(EngineDiedError("the engine's process ended"))
+            # The others wait for the next process.
+            self._flights = {k: f for k, f in self._flights.items() if f.survives_crash()}
         if self._state is EngineState.CLOSED:
-            self._note_crash()
+            self._fail_queries(EngineUnavailableError("the engine was closed"))
             self._fail_in_flight(EngineUnavailableError, "the engine was closed")
         exit_code = await process.end()
         if self._state in (EngineState.STARTING, EngineState.RESTARTING):
@@ -269,14 +286,10 @@ class Engine:
             self._num_crashes_in_a_row = 0
         flight.deliver(event, self._now())
 
-    def _note_crash(self) -> None:
-        """The process ended: queries fail, generations wait for the next one, if one comes."""
+    def _fail_queries(self, error: ModelError) -> None:
         for answer in self._queries.values():
             if not answer.done():
-                answer.set_exception(EngineDiedError("the engine's process ended"))
-        if self._state is EngineState.RESTARTING:
-            survivors = {k: f for k, f in self._flights.items() if f.survives_crash()}
-            self._flights = survivors
+                answer.set_exception(error)
 
     def _fail_in_flight(self, error_class: type[ModelError], message: str) -> None:
         for flight in self._flights.values():
@@ -284,12 +297,13 @@ class Engine:
         self._flights.clear()
 
     def _give_up(self, message: str) -> None:
-        logger.error("the engine can't be started: %s", message)
         self._state = EngineState.FAILED
         self._failure = message
         self._fail_in_flight(EngineDiedError, message)
         if self._loaded and not self._loaded.done():
-            self._loaded.set_exception(ModelLoadError(message))
+            self._loaded.set_exception(ModelLoadError(message))  # whoever starts it says so
+        else:
+            logger.error("the engine can't be started again: %s", message)
 
 
 def _with_seed(request: GenerationRequest) -> GenerationRequest:

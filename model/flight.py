@@ -38,11 +38,16 @@ class Flight:
         self._num_rows_lost = 0
         self._num_crashes = 0
 
-    def request(self) -> GenerationRequest:
-        """What to submit: the request, after a crash with the tokens that were delivered."""
+    def request(self, now_s: float) -> GenerationRequest:
+        """What to submit: the request; to an engine that takes over, with the tokens that were
+        delivered and what is left of the time."""
+        request, deadline_s = self._request, self._request.params.deadline_s
+        if deadline_s is not None:
+            left_s = max(0.0, deadline_s - (now_s - self._arrived_s))
+            request = replace(request, params=replace(request.params, deadline_s=left_s))
         if not self._num_crashes:
-            return self._request
-        return replace(self._request, resumed_ids=tuple(self._reply_ids))
+            return request
+        return replace(request, resumed_ids=tuple(self._reply_ids))
 
     def deliver(self, event: GenerationEvent, now_s: float) -> None:
         """Hand an event on to the reader."""

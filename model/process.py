@@ -72,9 +72,14 @@ class EngineProcess:
         except (asyncio.IncompleteReadError, ConnectionError):
             return
 
+    def hang_up(self) -> None:
+        """Close the connection, which ends the process and `reports`; what was not yet sent, or not
+        yet read, is dropped."""
+        self._writer.transport.abort()
+
     async def end(self) -> int:
-        """Close the connection, which ends the process, or kill it; the exit code."""
-        self._writer.close()
+        """Hang up, and kill the process if that doesn't end it; the exit code."""
+        self.hang_up()
         try:
             async with asyncio.timeout(_EXIT_S):
                 return await self._process.wait()

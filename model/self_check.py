@@ -7,6 +7,8 @@ scrambled pieces and through transformers' own attention whole, and a model whos
 refused.
 """
 
+from collections.abc import Sequence
+
 import torch
 from transformers import PreTrainedModel
 
@@ -16,7 +18,9 @@ from model.errors import ModelLoadError
 from model.kv_cache import KVCache
 from model.runner import ModelShape
 
-_PIECES = (3, 1, 1) * 5
+_NUM_TOKENS = 25
+_PIECE_STARTS = (0, 3, 4)
+"""Of each five positions: pieces of three, one and one, for chunks and decoding alike."""
 _BLOCK_SIZE = 4
 _MAX_ERROR = 0.2
 """Of the median token, relative to its logits' spread: bfloat16 errs by a few hundredths, another
@@ -26,11 +30,15 @@ model by a large part. The median, because near ties in a router send single tok
 def check_answers(model: PreTrainedModel, shape: ModelShape, backend: AttentionBackend) -> None:
     """Raise ModelLoadError when the model's answers through the cache aren't its own. Costs two
     passes over the weights; the model is left as it was."""
-    num_tokens = min(sum(_PIECES), shape.max_positions)
+    num_tokens = min(_NUM_TOKENS, shape.max_positions)
     # Strides through the vocabulary, so that the tokens differ.
     token_ids = [(7 + i * 7919) % shape.vocab_size for i in range(num_tokens)]
-    plain, paged = _plain(model, token_ids), _paged(model, shape, backend, token_ids)
-    error = float(relative_error(plain, paged).median())
+    # The last pieces first, so that whatever is handed from row to row is handed to the wrong one.
+    starts = [i for i in range(num_tokens) if i % 5 in _PIECE_STARTS]
+    ends = [*starts[1:], num_tokens]
+    pieces = [range(start, end) for start, end in zip(starts, ends, strict=True)][::-1]
+    paged = paged_logits(model, shape, backend, token_ids, [pieces])
+    error = float(relative_error(plain_logits(model, token_ids), paged).median())
     if not error < _MAX_ERROR:
         raise ModelLoadError(
             f"models of type {model.config.model_type!r} can't be served: through the paged cache "
@@ -48,11 +56,12 @@ def relative_error(truth: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
 
 
 @torch.inference_mode()
-def _plain(model: PreTrainedModel, token_ids: list[int]) -> torch.Tensor:
+def plain_logits(model: PreTrainedModel, token_ids: Sequence[int]) -> torch.Tensor:
+    """transformers' own attention over the whole text; `[T, V]` on the CPU."""
     implementation = model.config._attn_implementation
     model.set_attn_implementation("eager")
     try:
-        ids = torch.tensor([token_ids], device=model.device)
+        ids = torch.tensor([list(token_ids)], device=model.device)
         logits: torch.Tensor = model(input_ids=ids, use_cache=False).logits[0].cpu()
         return logits
     finally:
@@ -60,25 +69,31 @@ def _plain(model: PreTrainedModel, token_ids: list[int]) -> torch.Tensor:
 
 
 @torch.inference_mode()
-def _paged(
-    model: PreTrainedModel, shape: ModelShape, backend: AttentionBackend, token_ids: list[int]
+def paged_logits(
+    model: PreTrainedModel,
+    shape: ModelShape,
+    backend: AttentionBackend,
+    token_ids: Sequence[int],
+    steps: Sequence[Sequence[range]],
 ) -> torch.Tensor:
-    """All pieces in one step, the last first, as if each were a sequence of its own over the same
-    blocks. A layer stores every key before it attends, so each piece finds its history there; what
-    is remembered from row to row it finds wrong."""
+    """The text through a small paged cache, each step computing its ranges of positions; `[T, V]`
+    on the CPU. Ranges of one step are as sequences of their own over the same blocks: a layer
+    stores every key before it attends, so each range finds its history whatever their order."""
     num_blocks = -(-len(token_ids) // _BLOCK_SIZE)
     cache = KVCache(shape.kv_shape(_BLOCK_SIZE, model.dtype), num_blocks, model.device)
-    rows, start = [], 0
-    for size in _PIECES:
-        if piece := token_ids[start : start + size]:
-            rows.append(BatchRow(piece, start, range(num_blocks - 1, -1, -1), has_logits=True))
-        start += size
-    batch = Batch.build(rows[::-1], _BLOCK_SIZE, model.device)
-    output = model(
-        input_ids=batch.token_ids[None],
-        position_ids=batch.positions[None],
-        use_cache=False,
-        splice_step=Step(cache, batch, backend.plan(batch), shape.windows),
-    )
-    logits: torch.Tensor = output.logits[0][batch.positions.argsort()].cpu()
+    blocks = range(num_blocks - 1, -1, -1)
+    logits = torch.empty(len(token_ids), shape.vocab_size)
+    for step in steps:
+        rows = [
+            BatchRow(token_ids[part.start : part.stop], part.start, blocks, has_logits=True)
+            for part in step
+        ]
+        batch = Batch.build(rows, _BLOCK_SIZE, model.device)
+        output = model(
+            input_ids=batch.token_ids[None],
+            position_ids=batch.positions[None],
+            use_cache=False,
+            splice_step=Step(cache, batch, backend.plan(batch), shape.windows),
+        )
+        logits[batch.positions.cpu()] = output.logits[0].float().cpu()
     return logits

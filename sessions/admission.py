@@ -4,9 +4,11 @@ What makes a turn impossible (a busy branch, a prompt too long, messages the tem
 raised here, and leaves nothing behind.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
+from functools import partial
 
 from model.config import SamplingParams
 from model.engine import Engine
@@ -39,7 +41,6 @@ from sessions.types import (
 )
 from sessions.validation import check_client_turn_id, check_params, check_request, digest
 
-# Each try loses only to another writer who got further.
 MAX_TRIES = 5
 
 
@@ -68,7 +69,6 @@ class Admitted:
 class _Asked:
     """What the ways to ask for a turn have in common."""
 
-    owner: OwnerId
     session: Session
     params: SamplingParams
     client_turn_id: str | None
@@ -102,41 +102,15 @@ class Admission:
     ) -> Admitted | Turn:
         """A new turn, or the one that the same `client_turn_id` made before."""
         check_request(request, max_chars=self._rules.max_input_chars)
-        is_given = request.parent_given or request.parent is not None
         named = digest(
             {
                 "input": [asdict(message) for message in request.input],
                 "params": asdict(request.params),
                 "metadata": request.metadata,
-                "parent": [request.parent] if is_given else None,
+                "parent": [request.parent] if _names_parent(request) else None,
             }
         )
-        for _ in range(MAX_TRIES):
-            session = await self._store.session(owner, session_id)
-            known = await self._known(session, request.client_turn_id, named)
-            if known is not None:
-                return known
-            parent = await self._parent(
-                session, request.parent if is_given else session.head_turn_id
-            )
-            if parent is not None and parent.status.is_active:
-                raise _still_active(parent, is_given=is_given)
-            asked = _Asked(
-                owner=owner,
-                session=session,
-                params=request.params,
-                client_turn_id=request.client_turn_id,
-                metadata=request.metadata,
-                digest=named,
-                follows_head=not is_given,
-            )
-            prompt = await self._composer.compose(session, parent, request.input)
-            turn = self._new_turn(asked, parent, request.input)
-            try:
-                return await self._insert(asked, turn, prompt, input_turn_id=turn.id)
-            except RevisionConflictError:
-                continue
-        raise RevisionConflictError("the session kept changing; try again")
+        return await _retried(partial(self._submit, owner, session_id, request, named))
 
     async def regenerate(
         self,
@@ -150,34 +124,9 @@ class Admission:
         check_client_turn_id(client_turn_id)
         check_params(params)
         named = digest({"regenerate": turn_id, "params": asdict(params)})
-        for _ in range(MAX_TRIES):
-            sibling = await self._store.turn(owner, turn_id)
-            session = await self._store.session(owner, sibling.session_id)
-            known = await self._known(session, client_turn_id, named)
-            if known is not None:
-                return known
-            if sibling.status.is_active:
-                raise _still_active(sibling, is_given=True)
-            parent = await self._parent(session, sibling.parent_id)
-            asked = _Asked(
-                owner=owner,
-                session=session,
-                params=params,
-                client_turn_id=client_turn_id,
-                metadata=sibling.metadata,
-                digest=named,
-                follows_head=False,
-            )
-            messages = [InputMessage(role=i.role, text=i.text) for i in sibling.input_items]
-            prompt = await self._composer.compose_again(session, sibling, messages, parent)
-            turn = self._new_turn(asked, parent, sibling.input_items)
-            # Input items are shared along a row of siblings: they are the first one's.
-            input_turn_id = sibling.input_items[0].turn_id
-            try:
-                return await self._insert(asked, turn, prompt, input_turn_id=input_turn_id)
-            except RevisionConflictError:
-                continue
-        raise RevisionConflictError("the session kept changing; try again")
+        return await _retried(
+            partial(self._regenerate, owner, turn_id, params, client_turn_id, named)
+        )
 
     async def ended_turn(self, session: Session, turn_id: TurnId) -> Turn:
         """A turn that something may follow; raises when there is no such, or not yet."""
@@ -186,6 +135,59 @@ class Admission:
         if turn.status.is_active:
             raise _still_active(turn, is_given=True)
         return turn
+
+    async def _submit(
+        self, owner: OwnerId, session_id: SessionId, request: TurnRequest, named: str
+    ) -> Admitted | Turn:
+        session = await self._store.session(owner, session_id)
+        known = await self._known(session, request.client_turn_id, named)
+        if known is not None:
+            return known
+        is_given = _names_parent(request)
+        parent = await self._parent(session, request.parent if is_given else session.head_turn_id)
+        if parent is not None and parent.status.is_active:
+            raise _still_active(parent, is_given=is_given)
+        asked = _Asked(
+            session=session,
+            params=request.params,
+            client_turn_id=request.client_turn_id,
+            metadata=request.metadata,
+            digest=named,
+            follows_head=not is_given,
+        )
+        prompt = await self._composer.compose(session, parent, request.input)
+        turn = self._new_turn(asked, parent, request.input)
+        return await self._insert(asked, turn, prompt, input_turn_id=turn.id)
+
+    async def _regenerate(
+        self,
+        owner: OwnerId,
+        turn_id: TurnId,
+        params: SamplingParams,
+        client_turn_id: str | None,
+        named: str,
+    ) -> Admitted | Turn:
+        sibling = await self._store.turn(owner, turn_id)
+        session = await self._store.session(owner, sibling.session_id)
+        known = await self._known(session, client_turn_id, named)
+        if known is not None:
+            return known
+        if sibling.status.is_active:
+            raise _still_active(sibling, is_given=True)
+        parent = await self._parent(session, sibling.parent_id)
+        asked = _Asked(
+            session=session,
+            params=params,
+            client_turn_id=client_turn_id,
+            metadata=sibling.metadata,
+            digest=named,
+            follows_head=False,
+        )
+        messages = [InputMessage(role=i.role, text=i.text) for i in sibling.input_items]
+        prompt = await self._composer.compose_again(session, sibling, messages, parent)
+        turn = self._new_turn(asked, parent, sibling.input_items)
+        # Input items are shared along a row of siblings: they are the first one's.
+        return await self._insert(asked, turn, prompt, input_turn_id=sibling.input_items[0].turn_id)
 
     async def _known(self, session: Session, client_turn_id: str | None, named: str) -> Turn | None:
         if client_turn_id is None:
@@ -266,6 +268,19 @@ class Admission:
             lease=lease,
             generation=prompt.generation(turn.id, asked.session, turn.params),
         )
+
+
+async def _retried(attempt: Callable[[], Awaitable[Admitted | Turn]]) -> Admitted | Turn:
+    """Read everything again while others write first; each of them got further."""
+    for _ in range(MAX_TRIES):
+        with suppress(RevisionConflictError):
+            return await attempt()
+    raise RevisionConflictError("the session kept changing; try again")
+
+
+def _names_parent(request: TurnRequest) -> bool:
+    """Whether it says what it follows; None is a beginning then, and not the head."""
+    return request.parent_given or request.parent is not None
 
 
 def _new_item(message: InputMessage, session_id: SessionId, turn_id: TurnId, now: datetime) -> Item:

@@ -182,15 +182,13 @@ class SessionManager:
         *,
         limit: int = 20,
         after: SessionId | None = None,
-        order: str = "desc",
+        is_descending: bool = True,
     ) -> Page:
         """The owner's sessions by time of last use; `after` is the last id of the page before."""
         if not 1 <= limit <= MAX_PAGE:
             raise InvalidInputError(f"limit must be 1 to {MAX_PAGE}", param="limit")
-        if order not in ("asc", "desc"):
-            raise InvalidInputError("order must be asc or desc", param="order")
         return await self._store.sessions(
-            owner, limit=limit, after=after, is_descending=order == "desc"
+            owner, limit=limit, after=after, is_descending=is_descending
         )
 
     async def delete(self, owner: OwnerId, session_id: SessionId) -> None:

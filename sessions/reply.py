@@ -19,9 +19,9 @@ class GrowingReply:
         self._num_shown_ids = 0
 
     @property
-    def is_empty(self) -> bool:
-        """Whether nothing was shown yet."""
-        return not self._texts
+    def num_deltas(self) -> int:
+        """Pieces shown so far."""
+        return len(self._texts)
 
     @property
     def text(self) -> str:

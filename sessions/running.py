@@ -129,7 +129,9 @@ class RunningTurns:
             runner_id, now, spare=tuple(self._by_id)
         )
         if ended:
-            logger.warning("%d turns of dead runners are interrupted", len(ended))
+            logger.warning(
+                "turns that a server left behind unfinished, now interrupted: %d", len(ended)
+            )
         return len(ended)
 
     def _add(self, runner: TurnRunner, turn_id: TurnId) -> None:

@@ -195,12 +195,6 @@ class Store:
 
     # The token log.
 
-    async def span(self, turn_id: TurnId) -> TokenSpan:
-        """A turn's own part of the log; every turn has one."""
-        query = select(TokenSpanRow).where(TokenSpanRow.response_id == turn_id)
-        async with self._database.reading() as tx:
-            return rows.to_span((await tx.scalars(query)).one())
-
     async def spans(self, turn_id: TurnId) -> tuple[TokenSpan, ...]:
         """The turn's span and those of its bases, oldest first."""
         chain = base_ids(turn_id)

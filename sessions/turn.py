@@ -194,13 +194,13 @@ class TurnRunner:
 
     def _show(self, admitted: Admitted, text: str) -> None:
         if text:
-            is_first = len(self._reply.delta_lengths) == 1
+            is_first = self._reply.num_deltas == 1
             self.feed.append(*delta(admitted.turn, text, is_first=is_first))
 
     async def _keep(self, admitted: Admitted) -> None:
         """Write a checkpoint: of the first delta at once, then as often as the rules say."""
         now = self._clock()
-        if self._reply.is_empty or not self._is_due(now):
+        if self._reply.num_deltas == 0 or not self._is_due(now):
             return
         self._kept_at = now
         checkpoint = Checkpoint(
@@ -231,7 +231,7 @@ class TurnRunner:
             if self._is_cancelled:
                 return replace(turn, status=TurnStatus.CANCELLED)
             assert self._error is not None, "nothing says how it ended"
-            return _failed(turn, self._error)
+            return self._failed(admitted, self._error)
         assert self._sent_at is not None, "finished before it was sent"
         before_s = (self._sent_at - turn.created_at).total_seconds()
         claim = self._started.claim if self._started is not None else None
@@ -250,7 +250,7 @@ class TurnRunner:
             await self._concede(admitted)
             return
         self._ended = ended
-        self.feed.extend(closing(ended))
+        self.feed.append(*closing(ended))
         span = replace(admitted.span, ids=ids)
         log = TurnLog(span=span, token_ids=admitted.prompt.token_ids + self._reply.ids)
         self._on_end(admitted, ended, log)
@@ -286,28 +286,28 @@ class TurnRunner:
                 await self._concede(admitted)
                 return
             logger.error("%s failed", admitted.turn.id, exc_info=exc)
-            turn = replace(self._reply.onto(admitted.turn), finished_at=self._clock())
-            self._ended = _failed(turn, exc)
+            self._ended = self._failed(admitted, exc)
             if not isinstance(exc, StoreUnavailableError):
                 await self._end(admitted, self._ended)
-        except StoreUnavailableError:
+        except Exception:  # the same frame: whatever it is, the other turns' task group lives on
             logger.exception("%s: its end can't be written", admitted.turn.id)
         if not self.feed.is_closed:
             # Readers must not wait for the store: recovery will find the turn there, active.
-            turn = replace(self._reply.onto(admitted.turn), finished_at=self._clock())
-            self._ended = _failed(turn, exc)
-            self.feed.extend(closing(self._ended))
+            self._ended = self._failed(admitted, exc)
+            self.feed.append(*closing(self._ended))
+
+    def _failed(self, admitted: Admitted, exc: Exception) -> Turn:
+        turn = replace(self._reply.onto(admitted.turn), finished_at=self._clock())
+        return replace(turn, status=TurnStatus.FAILED, error=_to_error(exc))
 
 
 class _LeaseLostError(Exception):
     """The turn belongs to somebody else now."""
 
 
-def _failed(turn: Turn, exc: Exception) -> Turn:
+def _to_error(exc: Exception) -> TurnError:
     if isinstance(exc, SessionsError | ModelError):
-        error = TurnError(code=exc.code, message=str(exc), retryable=exc.retryable)
-    else:
-        error = TurnError(
-            code="internal", message="an internal error; the server's log has it", retryable=False
-        )
-    return replace(turn, status=TurnStatus.FAILED, error=error)
+        return TurnError(code=exc.code, message=str(exc), retryable=exc.retryable)
+    return TurnError(
+        code="internal", message="an internal error; the server's log has it", retryable=False
+    )

@@ -8,7 +8,7 @@ new turn continues.
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, NewType
+from typing import NewType
 
 from model.config import (
     SamplingParams as SamplingParams,  # part of the vocabulary: app reads it here
@@ -278,7 +278,7 @@ TurnEvent = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
-    """One page of a list, newest first unless asked otherwise."""
+    """One page of a list of sessions, the most recently used first unless asked otherwise."""
 
-    data: tuple[Any, ...]
+    data: tuple[Session, ...]
     has_more: bool

@@ -175,6 +175,10 @@ class Session:
         """A new reply to the same input, beside the old one; by default the last turn's."""
         return self._loop.run(self._inner.regenerate(turn, **options))
 
+    def stream_again(self, turn: Turn | str, **options: Unpack[TurnOptions]) -> "Stream":
+        """`regenerate`, read as it comes."""
+        return Stream(self._loop, self._inner.stream_again(turn, **options))
+
     def resume(self, turn: Turn | str, *, starting_after: int = -1) -> "Stream":
         """The events of a turn after that sequence number, stored or still to come."""
         return Stream(self._loop, self._inner.resume(turn, starting_after=starting_after))

@@ -36,7 +36,10 @@ class TurnOptions(TypedDict, total=False):
     repetition_penalty: float
     seed: int
     stop: str | list[str]
+    stop_token_ids: list[int]
+    logit_bias: dict[str, float]
     ignore_eos: bool
+    deadline_s: float
     metadata: dict[str, str]
 
 

@@ -1,5 +1,6 @@
 """A reply goes on after the engine's process is killed under it, with a real process."""
 
+import asyncio
 import os
 import signal
 
@@ -8,7 +9,7 @@ import pytest_asyncio
 
 from model.config import EngineConfig, Mode, SamplingParams
 from model.engine import Engine, EngineState
-from model.errors import RepeatedCrashError
+from model.errors import EngineUnavailableError, RepeatedCrashError
 from model.messages import (
     FinishReason,
     GenerationDelta,
@@ -107,6 +108,27 @@ async def test_a_request_that_comes_while_the_engine_restarts_waits_for_it(engin
 
     assert len(ids_of(events)) == 60
     assert engine.state is EngineState.READY
+
+
+async def test_closing_while_it_restarts_ends_what_waits_for_it(config):
+    engine = Engine(config)
+    await engine.start()
+    os.kill(engine.pid, signal.SIGKILL)
+    while engine.state is EngineState.READY:
+        await engine._process._process.wait()
+
+    async with asyncio.TaskGroup() as tasks:
+        waiting = tasks.create_task(refused_with(engine, make_request("never")))
+        await asyncio.sleep(0)  # it has been taken, and no process is there to hear of it
+        await engine.close()
+
+    assert waiting.result() == "the engine was closed"
+
+
+async def refused_with(engine, request):
+    with pytest.raises(EngineUnavailableError) as caught:
+        await read(engine, request)
+    return str(caught.value)
 
 
 async def test_a_cancel_during_a_restart_ends_with_what_was_delivered(engine):

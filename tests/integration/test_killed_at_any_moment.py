@@ -10,6 +10,7 @@ import pytest
 import pytest_asyncio
 from transformers import AutoTokenizer
 
+from model.provision import DEFAULT_SHA256
 from sessions.database import Database
 from sessions.store import Store
 from sessions.token_log import unroll
@@ -65,7 +66,7 @@ async def stored(server):
 
 def decoded(token_ids):
     """Ids as text, control tokens included."""
-    folder = next(MODELS.glob("prepared/*/tokenizer.json")).parent
+    folder = next(MODELS.glob(f"prepared/{DEFAULT_SHA256[:16]}-*/tokenizer.json")).parent
     return AutoTokenizer.from_pretrained(folder, local_files_only=True).decode(token_ids)
 
 

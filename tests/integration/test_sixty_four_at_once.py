@@ -25,6 +25,7 @@ pytestmark = pytest.mark.timeout(300)
 def server(tmp_path_factory):
     folder = tmp_path_factory.mktemp("sixty-four")
     write_tiny_gguf(folder / "Tiny.gguf")
+    (folder / "models").mkdir()  # not the checkout's, where this model has no business
     flags = ("--model", str(folder / "Tiny.gguf"), "--mode", "exact", "--num-threads", "1")
     with LiveServer(folder, *flags, "--num-blocks", str(NUM_BLOCKS), "--check-books") as server:
         yield server

@@ -147,10 +147,10 @@ class FakeManager:
             raise SessionNotFoundError(f"no session {session_id}")
         return self.sessions[session_id]
 
-    async def list(self, owner, *, limit=20, after=None, order="desc") -> Page:
+    async def list(self, owner, *, limit=20, after=None, is_descending=True) -> Page:
         self._check()
         data = list(self.sessions.values())
-        if order == "desc":
+        if is_descending:
             data.reverse()
         if after is not None:
             data = data[[s.id for s in data].index(after) + 1 :]

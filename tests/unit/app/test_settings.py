@@ -142,6 +142,16 @@ def test_a_named_file_that_is_missing_is_refused():
     assert "there is no settings file" in refusal(SPLICE_CONFIG="nowhere.toml")
 
 
+def test_a_file_with_tables_is_refused():
+    Path("splice.toml").write_text("[server]\nport = 1\n")
+
+    assert refusal() == "splice.toml has the table [server]: write the settings without tables"
+
+
+def test_a_size_that_is_none_is_told_what_a_size_is():
+    assert "as in 512MiB" in refusal({"cache_bytes": "lots"})
+
+
 def test_a_file_that_is_no_toml_is_refused():
     Path("splice.toml").write_text("port: 1")
 

@@ -323,3 +323,15 @@ def test_n_samples_of_one_prompt_compute_it_once():
     assert claims[0] == 22
     assert all(computed <= 2 for computed in claims[1:])
     assert len({r.finished.token_ids for r in harness.replies.values()}) > 1
+
+
+def test_books_that_do_not_balance_are_counted_and_logged_and_stop_nothing(caplog):
+    harness = Harness(tiny_llama())
+    harness.core.audit()
+    assert harness.core.stats().books_failures_total == 0
+
+    harness.core.cache.pool.hold((0,))  # that no table knows of
+    harness.core.audit()
+
+    assert harness.core.stats().books_failures_total == 1
+    assert "don't balance" in caplog.text

@@ -86,7 +86,7 @@ async def test_a_turn_comes_back_as_it_was_written(store, session):
     assert await store.end_turn(new.lease, done, (1, 2, 3))
 
     assert await store.turn(ANN, new.turn.id) == done
-    assert (await store.span(new.turn.id)).ids == (1, 2, 3)
+    assert (await store.spans(new.turn.id))[-1].ids == (1, 2, 3)
     assert await store.submitted(session.id, "c") == (done, "d")
 
 
@@ -132,7 +132,7 @@ async def test_only_the_lease_writes_a_turn(store, session, other):
     assert not await store.end_turn(stolen, ended(new), (9,))
 
     assert (await store.turn(ANN, new.turn.id)).status is TurnStatus.PENDING
-    assert (await store.span(new.turn.id)).ids == (1, 2)
+    assert (await store.spans(new.turn.id))[-1].ids == (1, 2)
 
 
 async def test_an_abandoned_turn_keeps_its_last_checkpoint(store, session):
