@@ -31,6 +31,7 @@ logger = logging.getLogger(__name__)
 
 REQUEST_ID_HEADER: Final = "x-request-id"
 _SANE_REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
+_ID = re.compile(r"(conv|resp)_[0-9a-f]{1,64}")
 _KNOWN_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 
 
@@ -57,6 +58,7 @@ async def observe(request: web.Request, handler: Handler) -> web.StreamResponse:
             "request_id": request[REQUEST_ID],
             "owner": request[OWNER],
             "peer": peer_of(request),
+            **_ids_in(request),
             "duration_s": round(clock() - began, 6),
         },
     )
@@ -88,6 +90,12 @@ async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
 
 
 MIDDLEWARES: Final[tuple[Middleware, ...]] = (observe, answer_errors, guard, authenticate)
+
+
+def _ids_in(request: web.Request) -> dict[str, str]:
+    """The session and turn that the address names; what only looks like an id is left out."""
+    named = {f"{kind}_id": request.match_info.get(kind, "") for kind in ("session", "turn")}
+    return {name: value for name, value in named.items() if _ID.fullmatch(value)}
 
 
 async def set_headers(request: web.Request, response: web.StreamResponse) -> None:
