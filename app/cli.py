@@ -209,6 +209,7 @@ def _app_config(settings: Settings, runner_id: str) -> "AppConfig":
         runner_id=runner_id,
         clock=lambda: datetime.now(UTC),
         allowed_origins=settings.allowed_origins,
+        version=_version(),
         base_path=settings.base_path,
         trusted_proxies=settings.trusted_proxies,
         allowed_hosts=settings.allowed_hosts,

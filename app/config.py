@@ -53,6 +53,7 @@ class AppConfig:
     clock: Callable[[], datetime]
     allowed_origins: tuple[str, ...] = ()
     allowed_hosts: tuple[str, ...] = ()
+    version: str = "unknown"
     base_path: str = ""
     trusted_proxies: tuple[IPv4Network | IPv6Network, ...] = ()
     max_body_bytes: int = 8 * 1024 * 1024

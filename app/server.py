@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from aiohttp import web
 
-from app import rest, status, tickets, turns
+from app import openapi, rest, status, tickets, turns
 from app.config import AppConfig
 from app.keys import (
     COMPLETIONS,
@@ -59,6 +59,10 @@ def build_server(config: AppConfig, collaborators: Collaborators) -> web.Applica
     app.on_response_prepare.append(set_headers)
     routes = [*status.routes(), *rest.routes(), *turns.routes(), *tickets.routes()]
     routes += [*models.routes(), *chat.routes(), web.get("/v1/ws", websocket)]
+    routes.append(web.get(openapi.PATH, openapi.openapi))
+    app[openapi.DOCUMENT] = openapi.document(
+        routes, base_path=config.base_path, version=config.version
+    )
     app.add_routes(below(config.base_path, [*routes, *Page(config.page_dir).routes()]))
     return app
 
