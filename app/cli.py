@@ -182,10 +182,11 @@ def _serve_on(settings: Settings, config: "AppConfig", server: "Serving", url: s
         server.stop()
 
     async def stop(application: "web.Application") -> None:
-        say(
-            f"stopping: running replies get {settings.drain_timeout_s:g} s to end; "
-            "Ctrl-C again cuts them off"
-        )
+        if not failures:  # a start that failed has no replies to wait for
+            say(
+                f"stopping: running replies get {settings.drain_timeout_s:g} s to end; "
+                "Ctrl-C again cuts them off"
+            )
         await drain(application)
 
     application = build_application(

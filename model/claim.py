@@ -10,7 +10,8 @@ from model.prefix_index import BlockHash
 class ClaimSource:
     """A run of computed tokens: the first `num_tokens` of `token_ids`, lying in `block_ids`.
 
-    `block_hashes` are those of its full blocks, as far as they are known.
+    `block_hashes` are those of its full blocks, as far as they are known, salted behind the first
+    `num_public_tokens`.
     `turn_id` names the parked table it is, if it is one; `is_own` says that the table belongs to
     the claiming conversation; `is_whole` that nothing of the table would be lost by taking it up.
     """
@@ -19,6 +20,7 @@ class ClaimSource:
     num_tokens: int
     block_ids: Sequence[int]
     block_hashes: Sequence[BlockHash] = ()
+    num_public_tokens: int = 0
     turn_id: str | None = None
     is_own: bool = False
     is_whole: bool = False
