@@ -20,7 +20,10 @@ from model.engine import Engine
 from model.messages import EngineInfo
 from sessions.completions import Completions
 from sessions.database import Database
+from sessions.key_ring import KeyRing
+from sessions.key_store import KeyStore
 from sessions.manager import ManagerConfig, SessionManager
+from sessions.places import Places
 from sessions.rendering import Renderer
 from sessions.store import Store
 from sessions.sweeper import Sweeper
@@ -70,6 +73,7 @@ def build_application(
             completions=parts.completions,
             engine=engine,
             readiness=readiness,
+            key_ring=parts.key_ring,
         ),
     )
     app.cleanup_ctx.extend(
@@ -100,12 +104,15 @@ class _Parts:
         self._hooks = hooks
         self._database = Database(config.database_url)
         store = Store(self._database)
+        self.key_ring = KeyRing(KeyStore(self._database), config.clock)
+        places = Places(config.owner_max_turns)
         public = config.public_instructions
-        self.completions = Completions(engine=engine, public_instructions=public)
+        self.completions = Completions(engine=engine, public_instructions=public, places=places)
         self.manager = SessionManager(
             store=store,
             engine=engine,
             clock=config.clock,
+            places=places,
             config=ManagerConfig(
                 runner_id=config.runner_id,
                 max_turns=config.max_turns,

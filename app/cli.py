@@ -1,35 +1,35 @@
-"""The command line: `splice serve`, `models`, `db`, `settings`, `check-config`.
+"""The command line: `splice serve`, `keys`, `models`, `db`, `settings`, `check-config`.
 
-Whatever an operator can cause ends in one sentence on standard error and an exit code: 2 for a
-setting or a flag, 1 for the rest. What is imported slowly (torch, transformers, the database) is
-imported by the command that needs it.
+Whatever an operator can cause ends in one sentence and an exit code (`app/refusals.py`). What is
+imported slowly (torch, transformers, the database) is imported by the command that needs it.
 """
 
 import asyncio
 import inspect
 import logging
 import socket
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import asdict
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from app.data_dir import DataDirError, open_data_dir
+from app.data_dir import open_data_dir
+from app.key_commands import has_keys, keys
 from app.logs import configure_logging
+from app.refusals import RefusalError, in_a_sentence
 from app.settings import Settings, SettingsError, flag, load_settings, variable
 from app.settings_docs import default_of, group_of, meaning_of
-from model.errors import ModelError
-from sessions.errors import SessionsError
 
 if TYPE_CHECKING:
+    import ssl
+
     from aiohttp import web
 
     from app.config import AppConfig
@@ -49,6 +49,7 @@ models = typer.Typer(help="Models on this machine.", no_args_is_help=True)
 database = typer.Typer(help="The database's schema.", no_args_is_help=True)
 app.add_typer(models, name="models")
 app.add_typer(database, name="db")
+app.add_typer(keys, name="keys")
 
 ConfigFile = Annotated[
     Path | None, typer.Option("--config", help="Settings file, instead of splice.toml.")
@@ -78,7 +79,7 @@ def _with_settings(command: Callable[[Settings], None], *names: str) -> Callable
     """
 
     def run(config: Path | None, **flags: object) -> None:
-        with _in_a_sentence():
+        with in_a_sentence():
             given = {name: value for name, value in flags.items() if value is not None}
             command(load_settings(given, config_file=config))
 
@@ -117,12 +118,43 @@ def _option(name: str) -> object:
 
 def _serve(settings: Settings) -> None:
     """Serve the page, REST and the websocket."""
+    configure_logging(settings.log_level, settings.log_format)
+    with open_data_dir(settings.data_dir) as runner_id:
+        _check_reach(settings)
+        _listen_and_serve(settings, runner_id)
+
+
+def _check_reach(settings: Settings) -> None:
+    """Refuse an address that other machines reach while nobody needs a key."""
+    if settings.is_guarded_by_address or has_keys(settings):
+        return
+    raise SettingsError(
+        f"host {settings.host!r} can be reached from other machines (by itself, or through one of "
+        "trusted_proxies), and while there are no API keys whoever reaches it may read and delete "
+        "everything: make a key (`splice keys create --owner NAME`), listen on 127.0.0.1, or say "
+        "allow_remote if the network itself is trusted"
+    )
+
+
+def _listen_and_serve(settings: Settings, runner_id: str) -> None:
     from app import serving
 
-    configure_logging(settings.log_level, settings.log_format)
-    with open_data_dir(settings.data_dir) as runner_id, _listening(settings) as sock:
+    with _listening(settings) as sock:
         config = _app_config(settings, runner_id)
-        _serve_on(settings, config, serving.Serving(sock), serving.url_of(sock))
+        tls = _tls(settings)
+        url = serving.url_of(sock, is_secure=tls is not None) + settings.base_path
+        _serve_on(settings, config, serving.Serving(sock, tls), url)
+
+
+def _tls(settings: Settings) -> "ssl.SSLContext | None":
+    from app import serving
+
+    if settings.tls_cert is None or settings.tls_key is None:
+        return None
+    try:
+        return serving.tls_context(settings.tls_cert.expanduser(), settings.tls_key.expanduser())
+    except OSError as exc:  # an unusable certificate is one, too
+        raise SettingsError(f"tls_cert and tls_key can't be used: {exc}") from exc
 
 
 def _serve_on(settings: Settings, config: "AppConfig", server: "Serving", url: str) -> None:
@@ -165,7 +197,7 @@ def _serve_on(settings: Settings, config: "AppConfig", server: "Serving", url: s
     say(f"listening on {url}; loading the model")
     asyncio.run(server.run(application, stop))
     if failures:
-        raise _RefusalError(failures[0])
+        raise RefusalError(failures[0])
     say("stopped")
 
 
@@ -178,11 +210,16 @@ def _app_config(settings: Settings, runner_id: str) -> "AppConfig":
         runner_id=runner_id,
         clock=lambda: datetime.now(UTC),
         allowed_origins=settings.allowed_origins,
+        version=_version(),
+        base_path=settings.base_path,
+        trusted_proxies=settings.trusted_proxies,
         allowed_hosts=settings.allowed_hosts,
         max_body_bytes=int(settings.max_body_bytes),
         outbox_size=settings.outbox_size,
         max_streams=settings.max_streams,
         max_turns=settings.max_running + settings.max_waiting,
+        owner_max_turns=settings.owner_max_turns,
+        owner_requests_per_minute=settings.owner_requests_per_minute,
         send_timeout_s=settings.send_timeout_s,
         heartbeat_s=settings.heartbeat_s,
         sse_keepalive_s=settings.sse_keepalive_s,
@@ -204,7 +241,7 @@ def _read_public(path: Path) -> str:
     try:
         return path.expanduser().read_text(encoding="utf-8").rstrip("\n")
     except (OSError, UnicodeDecodeError) as exc:
-        raise _RefusalError(f"the public system prompt {path} can't be read: {exc}") from exc
+        raise RefusalError(f"the public system prompt {path} can't be read: {exc}") from exc
 
 
 def _listening(settings: Settings) -> socket.socket:
@@ -213,7 +250,7 @@ def _listening(settings: Settings) -> socket.socket:
     try:
         return serving.bind(settings.host, settings.port)
     except OSError as exc:
-        raise _RefusalError(
+        raise RefusalError(
             f"can't listen on {settings.host} port {settings.port}: {exc.strerror}; "
             "end what listens there, or choose another with --port"
         ) from exc
@@ -293,10 +330,10 @@ def _check(settings: Settings) -> None:
             await store.close()
 
     if settings.database_url is None and not settings.default_database.exists():
-        raise _RefusalError(f"there is no database yet in {settings.data_dir}; `serve` makes it")
+        raise RefusalError(f"there is no database yet in {settings.data_dir}; `serve` makes it")
     missing = asyncio.run(pending())
     if missing:
-        raise _RefusalError(f"the database lacks {', '.join(missing)}; run `splice db upgrade`")
+        raise RefusalError(f"the database lacks {', '.join(missing)}; run `splice db upgrade`")
     Console().print("the database is at this version's schema")
 
 
@@ -341,30 +378,6 @@ def _version() -> str:
         return version("splice-server")
     except PackageNotFoundError:
         return "unknown: the package is not installed"
-
-
-class _RefusalError(Exception):
-    """A start that can't succeed, for a reason outside the program."""
-
-
-@contextmanager
-def _in_a_sentence() -> Iterator[None]:
-    """Turn what an operator can cause into a sentence and an exit code."""
-    try:
-        yield
-    except SettingsError as exc:
-        _fail(str(exc), code=2)
-    except (ModelError, SessionsError, DataDirError, _RefusalError) as exc:
-        _fail(str(exc), code=1)
-
-
-def _fail(message: str, *, code: int) -> None:
-    console: Any = Console(stderr=True)
-    for line in message.splitlines():
-        console.print(
-            f"[bold red]splice:[/bold red] {escape(line)}", highlight=False, soft_wrap=True
-        )
-    raise typer.Exit(code)
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ the front end where any exception at all ends: it is logged once, and the caller
 """
 
 import logging
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -35,12 +36,14 @@ class RequestError(Exception):
         *,
         param: str | None = None,
         is_retryable: bool = False,
+        retry_after_s: float = 1,
     ) -> None:
         super().__init__(message)
         self.status = status
         self.code = code
         self.param = param
         self.is_retryable = is_retryable
+        self.retry_after_s = retry_after_s
 
 
 class PeerGoneError(Exception):
@@ -55,7 +58,7 @@ class WireError:
     code: str
     message: str
     param: str | None = None
-    retry_after_s: int | None = None
+    retry_after_s: float | None = None
 
     def error(self) -> dict[str, Any]:
         """Build the `error` object of OpenAI's shape."""
@@ -64,9 +67,15 @@ class WireError:
 
     def headers(self) -> dict[str, str]:
         """Say whether trying again helps, and after how many seconds."""
-        if self.retry_after_s is None:
-            return {"x-should-retry": "false"}
-        return {"x-should-retry": "true", "Retry-After": str(self.retry_after_s)}
+        if self.retry_after_s is not None:
+            return {
+                "x-should-retry": "true",
+                "Retry-After": str(math.ceil(self.retry_after_s)),
+                "retry-after-ms": str(math.ceil(self.retry_after_s * 1000)),
+            }
+        # HTTP wants the scheme named with every 401.
+        challenge = {"WWW-Authenticate": "Bearer"} if self.status == 401 else {}
+        return {"x-should-retry": "false", **challenge}
 
     def response(self) -> web.Response:
         """Answer a request that has had no answer yet."""
@@ -90,6 +99,7 @@ _ROWS: dict[type[Exception], _Row] = {
     session_errors.NotFoundError: _Row(404),
     session_errors.SessionNotFoundError: _Row(404),
     session_errors.TurnNotFoundError: _Row(404),
+    session_errors.KeyNotFoundError: _Row(404),
     session_errors.ConflictError: _Row(409),
     session_errors.SessionBusyError: _Row(409, retry_after_s=2),
     session_errors.RevisionConflictError: _Row(409),
@@ -97,6 +107,7 @@ _ROWS: dict[type[Exception], _Row] = {
     session_errors.TurnNotEndedError: _Row(409, retry_after_s=2),
     session_errors.InvalidInputError: _Row(400),
     session_errors.UnsupportedInputError: _Row(400),
+    session_errors.TooManyTurnsError: _Row(429, retry_after_s=2),
     session_errors.UnavailableError: _Row(503, retry_after_s=2),
     session_errors.DrainingError: _Row(503, retry_after_s=5),
     session_errors.StoreUnavailableError: _Row(503, retry_after_s=2),
@@ -132,7 +143,7 @@ def describe(exc: Exception, request_id: str | None = None) -> WireError:
             code=exc.code,
             message=str(exc),
             param=exc.param,
-            retry_after_s=1 if exc.is_retryable else None,
+            retry_after_s=exc.retry_after_s if exc.is_retryable else None,
         )
     if isinstance(exc, PeerGoneError):
         return WireError(status=499, code="client_closed_request", message="the client left")

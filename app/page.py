@@ -9,6 +9,8 @@ from pathlib import Path
 
 from aiohttp import web
 
+from app.place import place_of
+
 INDEX = "index.html"
 _COMPRESSED = frozenset({".br", ".gz", ".zst"})
 _NOT_BUILT = (
@@ -39,7 +41,7 @@ class Page:
         return self._serve(INDEX)
 
     async def _file(self, request: web.Request) -> web.StreamResponse:
-        return self._serve(request.path.removeprefix("/"))
+        return self._serve(place_of(request).removeprefix("/"))
 
     def _serve(self, path: str) -> web.FileResponse:
         is_hashed = path.startswith("assets/")

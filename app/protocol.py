@@ -105,6 +105,13 @@ class Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
+class TextPart(BaseModel):
+    """A part of a message, as the schema shows it; `_text_of` reads it, and takes more fields."""
+
+    type: Literal["input_text", "output_text", "text"]
+    text: str
+
+
 class MessageBody(Strict):
     """One message; a Responses item as it comes back from us is one as well."""
 
@@ -112,7 +119,7 @@ class MessageBody(Strict):
     id: str | None = None
     status: str | None = None
     role: Literal["user", "system", "developer", "assistant"]
-    content: Annotated[Text, BeforeValidator(_text_of)]
+    content: Annotated[Text, BeforeValidator(_text_of, json_schema_input_type=str | list[TextPart])]
 
 
 class Sampled(Strict, SamplingFields):
@@ -131,7 +138,7 @@ class TurnFields(Sampled):
 
     input: Annotated[
         list[MessageBody],
-        BeforeValidator(_messages_of),
+        BeforeValidator(_messages_of, json_schema_input_type=str | list[MessageBody]),
         Field(min_length=1, max_length=MAX_MESSAGES),
     ]
     parent: TurnRef | None = None

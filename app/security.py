@@ -13,6 +13,7 @@ from aiohttp import hdrs, web
 
 from app.config import AppConfig
 from app.errors import RequestError
+from app.place import host_of, place_of
 
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 PROBES = frozenset({"/healthz", "/readyz", "/metrics"})
@@ -22,6 +23,7 @@ CONTENT_POLICY = (
     "default-src 'self'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
     "connect-src 'self'; object-src 'none'; base-uri 'none'; frame-ancestors 'none'"
 )
+_EXPOSED = "x-request-id, x-should-retry, Retry-After, retry-after-ms"
 SECURITY_HEADERS = {
     "Content-Security-Policy": CONTENT_POLICY,
     "X-Content-Type-Options": "nosniff",
@@ -32,8 +34,8 @@ SECURITY_HEADERS = {
 
 def check_host(request: web.Request, config: AppConfig) -> None:
     """Refuse a host name that is not ours."""
-    host = request.headers.get(hdrs.HOST)
-    if host is None or request.path in PROBES or "*" in config.allowed_hosts:
+    host = host_of(request)
+    if host is None or place_of(request) in PROBES or "*" in config.allowed_hosts:
         return
     name = _host_name(host)
     if not (_is_local(name) or name in {allowed.lower() for allowed in config.allowed_hosts}):
@@ -65,7 +67,7 @@ def cors_headers(request: web.Request, config: AppConfig) -> dict[str, str]:
         return {}
     return {
         "Access-Control-Allow-Origin": origin,
-        "Access-Control-Expose-Headers": "x-request-id, x-should-retry, Retry-After",
+        "Access-Control-Expose-Headers": _EXPOSED,
         "Vary": "Origin",
     }
 
@@ -112,6 +114,6 @@ def _is_local(name: str) -> bool:
 def _is_own(origin: str, request: web.Request) -> bool:
     """Compare host and port only: behind a proxy that ends TLS the schemes differ."""
     try:
-        return urlsplit(origin).netloc.lower() == request.headers.get(hdrs.HOST, "").lower()
+        return urlsplit(origin).netloc.lower() == (host_of(request) or "").lower()
     except ValueError:
         return False

@@ -13,7 +13,7 @@ import logging
 from aiohttp import WSMessage, WSMsgType, web
 
 from app.errors import PeerGoneError, RequestError, boundary
-from app.keys import CONFIG, MANAGER, METRICS, OWNER, READINESS, REQUEST_ID
+from app.keys import CONFIG, KEY, KEY_RING, MANAGER, METRICS, OWNER, READINESS, REQUEST_ID
 from app.outbox import Outbox, SlowReaderError
 from app.parsing import read_json
 from app.peer import closing
@@ -31,6 +31,7 @@ from app.protocol import (
     parse_frame,
     session_params,
 )
+from app.rate import RATE_LIMIT
 from app.representation import event_object
 from app.sampling import default_params
 from sessions.errors import DrainingError, InvalidInputError
@@ -39,6 +40,7 @@ from sessions.types import SessionId, Turn, TurnId
 logger = logging.getLogger(__name__)
 
 GOING_AWAY = 1001
+KEY_REVOKED = 4401
 # Frames gather here below the socket before a send begins to wait for the peer.
 WRITER_LIMIT_BYTES = 64 * 1024
 
@@ -77,6 +79,7 @@ class Connection:
         self._app = request.app
         self._max_streams = config.max_streams
         self._owner = request[OWNER]
+        self._key = request.get(KEY)
         self._request_id = request[REQUEST_ID]
         self._outbox = Outbox(
             ws, request, size=config.outbox_size, send_timeout_s=config.send_timeout_s
@@ -117,6 +120,9 @@ class Connection:
         with boundary(self._request_id) as caught:
             if message.type is not WSMsgType.TEXT:
                 raise InvalidInputError("frames must be text")
+            if not await self._is_allowed():
+                self.close(KEY_REVOKED)
+                return
             value = read_json(message.data)
             frame = parse_frame(value)
             self._metrics.frame(frame.type)
@@ -125,10 +131,21 @@ class Connection:
             self._metrics.frame("error")
             await self._outbox.put(caught.error.frame(event_id=event_id_of(value)))
 
+    async def _is_allowed(self) -> bool:
+        """Whether what opened the socket is still good: its key, or that none was needed.
+
+        Each frame asks, pings too.
+        """
+        ring = self._app[KEY_RING]
+        if self._key is None:
+            return not await ring.is_closed()
+        return await ring.holds(self._key)
+
     async def _dispatch(self, frame: Frame) -> None:
         if isinstance(frame, PingFrame):
             await self._outbox.put({"type": "pong", "nonce": frame.nonce})
             return
+        self._app[RATE_LIMIT].count(self._owner)
         peers = self._cancels if isinstance(frame, CancelFrame) else self._readers
         if len(peers) >= self._max_streams:
             message = f"at most {self._max_streams} replies are read on one socket at a time"
@@ -198,7 +215,7 @@ class Connection:
 
 
 async def websocket(request: web.Request) -> web.StreamResponse:
-    """`GET /v1/ws`. Host and origin were checked before (`app/security.py`)."""
+    """`GET /v1/ws`. Host, origin and key were checked before (`app/middleware.py`)."""
     if request.app[READINESS].is_draining:
         raise DrainingError("the server is stopping")
     config = request.app[CONFIG]

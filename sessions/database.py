@@ -60,7 +60,8 @@ class Database:
         elif parsed.drivername in ("postgresql", "postgres"):
             parsed = parsed.set(drivername="postgresql+psycopg")
         try:
-            self._engine = create_async_engine(parsed)
+            # Errors name the statement and never its values, which are what people wrote.
+            self._engine = create_async_engine(parsed, hide_parameters=True)
         except (NoSuchModuleError, ImportError) as exc:
             raise StoreUnavailableError(f"no driver for {parsed.drivername}: {exc}") from exc
         self._threads: weakref.WeakSet[threading.Thread] = weakref.WeakSet()

@@ -22,6 +22,7 @@ from sessions.catalog import Catalog
 from sessions.config import ManagerConfig as ManagerConfig  # as its callers know it
 from sessions.errors import ConflictError
 from sessions.ids import new_session_id
+from sessions.places import Places
 from sessions.preparation import Preparations
 from sessions.prompt import PromptComposer
 from sessions.rendering import Renderer
@@ -57,6 +58,7 @@ class SessionManager:
         engine: Engine,
         clock: Callable[[], datetime],
         config: ManagerConfig,
+        places: Places | None = None,
     ) -> None:
         self._store = store
         self._engine = engine
@@ -95,6 +97,7 @@ class SessionManager:
             collaborators,
             runner_id=config.runner_id,
             max_turns=config.max_turns,
+            places=places or Places(),
             on_end=self._follow_up,
         )
 
@@ -298,7 +301,7 @@ class SessionManager:
         ContextLengthError for a prompt that is too long, and what `admission` finds wrong.
         """
         return await self._running.start(
-            partial(self._admission.submit, owner, session_id, request)
+            owner, partial(self._admission.submit, owner, session_id, request)
         )
 
     async def regenerate(
@@ -317,7 +320,7 @@ class SessionManager:
             params=params,
             client_turn_id=client_turn_id,
         )
-        return await self._running.start(admit)
+        return await self._running.start(owner, admit)
 
     async def go_on(
         self,

@@ -1,4 +1,4 @@
-"""All the SQL (with `queries` and `turn_writes`, which only this imports).
+"""All the SQL of sessions (with `queries` and `turn_writes`, which only this imports).
 
 One method a question; frozen values in and out, never rows or transactions.
 

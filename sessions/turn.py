@@ -174,7 +174,11 @@ class TurnRunner:
                     await self._take(admitted, event)
             assert self._finished is not None, "the stream ended without its end"
         except TimeoutError:
-            logger.warning("%s: the engine let a cancel's grace pass", admitted.turn.id)
+            logger.warning(
+                "%s: the engine let a cancel's grace pass",
+                admitted.turn.id,
+                extra=admitted.turn.log_ids,
+            )
         except ModelError as exc:
             self._error = exc
         finally:
@@ -215,7 +219,9 @@ class TurnRunner:
             is_ours = await self._store.checkpoint(lease, checkpoint)
         except StoreUnavailableError as exc:
             # The next one, or the end, may still succeed.
-            logger.warning("%s: no checkpoint: %s", admitted.turn.id, exc)
+            logger.warning(
+                "%s: no checkpoint: %s", admitted.turn.id, exc, extra=admitted.turn.log_ids
+            )
             return
         if not is_ours:
             raise _LeaseLostError
@@ -262,13 +268,15 @@ class TurnRunner:
             try:
                 return await self._store.end_turn(admitted.lease, ended, ids)
             except StoreUnavailableError as exc:
-                logger.warning("%s: its end is not written yet: %s", ended.id, exc)
+                logger.warning(
+                    "%s: its end is not written yet: %s", ended.id, exc, extra=ended.log_ids
+                )
                 await asyncio.sleep(wait_s)
         return await self._store.end_turn(admitted.lease, ended, ids)
 
     async def _concede(self, admitted: Admitted) -> None:
         """Somebody else ended the turn, taking it for abandoned: that is how it ended."""
-        logger.warning("%s: its lease was lost", admitted.turn.id)
+        logger.warning("%s: its lease was lost", admitted.turn.id, extra=admitted.turn.log_ids)
         self._ended = await self._store.any_turn(admitted.turn.id)
         self.feed.append(TurnEnded(self._ended))
 
@@ -281,18 +289,25 @@ class TurnRunner:
                 self.accepted.set_exception(exc)
             return
         if self.feed.is_closed:
-            logger.error("%s: something failed behind its end", admitted.turn.id, exc_info=exc)
+            logger.error(
+                "%s: something failed behind its end",
+                admitted.turn.id,
+                exc_info=exc,
+                extra=admitted.turn.log_ids,
+            )
             return
         try:
             if isinstance(exc, _LeaseLostError):
                 await self._concede(admitted)
                 return
-            logger.error("%s failed", admitted.turn.id, exc_info=exc)
+            logger.error("%s failed", admitted.turn.id, exc_info=exc, extra=admitted.turn.log_ids)
             self._ended = self._failed(admitted, exc)
             if not isinstance(exc, StoreUnavailableError):
                 await self._end(admitted, self._ended)
         except Exception:  # the same frame: whatever it is, the other turns' task group lives on
-            logger.exception("%s: its end can't be written", admitted.turn.id)
+            logger.exception(
+                "%s: its end can't be written", admitted.turn.id, extra=admitted.turn.log_ids
+            )
         if not self.feed.is_closed:
             # Readers must not wait for the store: recovery will find the turn there, active.
             self._ended = self._failed(admitted, exc)

@@ -232,6 +232,11 @@ class Turn:
     created_at: datetime
     finished_at: datetime | None = None
 
+    @property
+    def log_ids(self) -> dict[str, str]:
+        """What a log record about it carries as `extra`."""
+        return {"session_id": self.session_id, "turn_id": self.id}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnRequest:

@@ -26,10 +26,13 @@ class AsyncClient:
         self,
         base_url: str = DEFAULT_URL,
         *,
+        api_key: str | None = None,
         timeout_s: float = 600.0,
         max_retries: int = 3,
         headers: Mapping[str, str] | None = None,
     ) -> None:
+        key = {} if api_key is None else {"Authorization": f"Bearer {api_key}"}
+        headers = {**key, **(headers or {})}
         self._transport = Transport(
             base_url, timeout_s=timeout_s, max_retries=max_retries, headers=headers
         )

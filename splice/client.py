@@ -69,13 +69,18 @@ class Client:
         self,
         base_url: str = DEFAULT_URL,
         *,
+        api_key: str | None = None,
         timeout_s: float = 600.0,
         max_retries: int = 3,
         headers: Mapping[str, str] | None = None,
     ) -> None:
         self._loop = _Loop()
         self._inner = AsyncClient(
-            base_url, timeout_s=timeout_s, max_retries=max_retries, headers=headers
+            base_url,
+            api_key=api_key,
+            timeout_s=timeout_s,
+            max_retries=max_retries,
+            headers=headers,
         )
         self.sessions = Sessions(self._loop, self._inner.sessions)
 
