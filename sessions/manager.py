@@ -341,7 +341,7 @@ class SessionManager:
             max_more_tokens=max_more_tokens,
             client_turn_id=client_turn_id,
         )
-        return await self._running.start(admit)
+        return await self._running.start(owner, admit)
 
     async def cancel(self, owner: OwnerId, turn_id: TurnId) -> Turn:
         """Stop a turn and return it as it ended, with its reply so far; an ended one as it is.
