@@ -1,9 +1,10 @@
 """The websocket: any number of conversations on one socket.
 
 One connection is one task group: the handler reads, one writer sends (`app/outbox.py`), and each
-frame that takes time has a task of its own, at most `max_streams` of them. All of them end with
-the socket; no turn does, for turns belong to the session manager. A response has at most one
-reader a socket: asking again moves its cursor.
+frame that takes time has a task of its own, at most `max_streams` readers and as many cancels, so
+that whoever reads all it may can still stop one. All of them end with the socket; no turn does, for
+turns belong to the session manager. A response has at most one reader a socket: asking again moves
+its cursor.
 """
 
 import asyncio
@@ -81,7 +82,9 @@ class Connection:
             ws, request, size=config.outbox_size, send_timeout_s=config.send_timeout_s
         )
         self._tasks = asyncio.TaskGroup()
-        self._answers: set[asyncio.Task[None]] = set()
+        # Bounded by `max_streams` each.
+        self._readers: set[asyncio.Task[None]] = set()
+        self._cancels: set[asyncio.Task[None]] = set()
         self._reader_by_turn: dict[TurnId, asyncio.Task[None]] = {}
 
     async def run(self) -> None:
@@ -91,7 +94,7 @@ class Connection:
                 writer = self._tasks.create_task(self._outbox.run())
                 async for message in self._ws:
                     await self._receive(message)
-                for answer in self._answers:
+                for answer in (*self._readers, *self._cancels):
                     answer.cancel()
                 if not self._outbox.is_closing:
                     writer.cancel()
@@ -126,13 +129,14 @@ class Connection:
         if isinstance(frame, PingFrame):
             await self._outbox.put({"type": "pong", "nonce": frame.nonce})
             return
-        if len(self._answers) >= self._max_streams:
+        peers = self._cancels if isinstance(frame, CancelFrame) else self._readers
+        if len(peers) >= self._max_streams:
             message = f"at most {self._max_streams} replies are read on one socket at a time"
             raise RequestError(429, "too_many_streams", message, is_retryable=True)
         # Ends when the frame is answered, at the latest with the connection's task group.
         task = self._tasks.create_task(self._answer(frame))
-        self._answers.add(task)
-        task.add_done_callback(self._answers.discard)
+        peers.add(task)
+        task.add_done_callback(peers.discard)
 
     async def _answer(self, frame: StreamFrame | CancelFrame) -> None:
         """Do what a frame asks; never raises, for that would end its neighbours."""
