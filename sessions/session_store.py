@@ -167,7 +167,7 @@ class SessionStore:
 
 async def insert_session(tx: AsyncSession, session: Session, clock_at: datetime) -> None:
     """Insert a session, and its owner when it is the owner's first."""
-    await _ensure_owner(tx, session.owner, session.created_at)
+    await ensure_owner(tx, session.owner, session.created_at)
     tx.add(
         SessionRow(
             id=session.id,
@@ -187,7 +187,8 @@ async def insert_session(tx: AsyncSession, session: Session, clock_at: datetime)
     await _index_title(tx, session)
 
 
-async def _ensure_owner(tx: AsyncSession, owner: OwnerId, now: datetime) -> None:
+async def ensure_owner(tx: AsyncSession, owner: OwnerId, now: datetime) -> None:
+    """Insert an owner who is new."""
     if await tx.get(OwnerRow, owner) is not None:
         return
     try:
