@@ -25,7 +25,7 @@ from sqlalchemy import (
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from sessions.errors import InvalidInputError
-from sessions.search_index import DICTIONARY, TABLE, SearchKind
+from sessions.search_index import DICTIONARY, MAX_TSVECTOR_CHARS, TABLE, SearchKind
 from sessions.tables import NodeRow, SearchEntryRow, SessionRow
 from sessions.types import ItemId, OwnerId, SearchHit, SearchPage, SessionId, TurnId
 
@@ -130,8 +130,10 @@ def _in_tsvector(words: Sequence[str]) -> Select[Any]:
     options = (
         f"StartSel={_OPEN},StopSel={_CLOSE},MaxFragments=1,MaxWords={_NUM_SNIPPET_WORDS},MinWords=8"
     )
-    snippet = func.ts_headline(dictionary, SearchEntryRow.text, wanted, options)
-    vector = func.to_tsvector(dictionary, SearchEntryRow.text)
+    # Word for word what is indexed, or else the index is not used.
+    indexed = func.left(SearchEntryRow.text, literal_column(str(MAX_TSVECTOR_CHARS)))
+    snippet = func.ts_headline(dictionary, indexed, wanted, options)
+    vector = func.to_tsvector(dictionary, indexed)
     return _selected(snippet).where(vector.op("@@")(wanted))
 
 

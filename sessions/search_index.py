@@ -29,9 +29,11 @@ _TRIGGERS = {
         f" INSERT INTO {TABLE}({TABLE}, rowid, text) VALUES ('delete', old.id, old.text); END"
     ),
 }
+# A tsvector has at most a megabyte, and a text that makes a longer one could not be stored.
+MAX_TSVECTOR_CHARS = 100_000
 _GIN = (
     f"CREATE INDEX IF NOT EXISTS {TABLE} ON search_entries"
-    f" USING gin (to_tsvector('{DICTIONARY}', text))"
+    f" USING gin (to_tsvector('{DICTIONARY}', left(text, {MAX_TSVECTOR_CHARS})))"
 )
 
 

@@ -188,7 +188,7 @@ async def insert_session(tx: AsyncSession, session: Session, clock_at: datetime)
 
 
 async def ensure_owner(tx: AsyncSession, owner: OwnerId, now: datetime) -> None:
-    """Insert the owner unless it is there."""
+    """Insert an owner who is new."""
     if await tx.get(OwnerRow, owner) is not None:
         return
     try:

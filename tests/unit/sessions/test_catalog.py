@@ -9,6 +9,12 @@ from sessions.types import ReasoningPolicy, SessionChange
 from tests.support import tiny_tokenizer as tiny
 from tests.support.chat import ANN, BOB, Chat
 from tests.support.fake_engine import FakeReply
+from tests.support.postgres import DATABASES
+
+
+@pytest.fixture(params=DATABASES)
+def database_kind(request):
+    return request.param
 
 
 def change(**values) -> SessionChange:

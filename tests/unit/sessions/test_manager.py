@@ -14,6 +14,12 @@ from sessions.manager import ManagerConfig, SessionManager
 from sessions.types import TurnStatus
 from tests.support.chat import ANN, BOB, Chat, ask
 from tests.support.fake_engine import FakeReply
+from tests.support.postgres import DATABASES
+
+
+@pytest.fixture(params=DATABASES)
+def database_kind(request):
+    return request.param
 
 
 async def test_a_session_is_what_it_was_made_of(manager):

@@ -12,14 +12,23 @@ from sessions.store import Store
 from sessions.types import SessionChange
 from tests.support.chat import ANN, BOB, Chat
 from tests.support.fake_engine import FakeReply
+from tests.support.postgres import DATABASES, SQLITE
 from tests.unit.sessions.test_store import make_session
 
 
-@pytest.fixture(params=["indexed", "scanned"])
-async def database(request, tmp_path):
-    database = Database(
-        f"sqlite:///{tmp_path / 'splice.db'}", is_indexed=request.param == "indexed"
-    )
+@pytest.fixture(params=[*DATABASES, "scanned"])
+def search_kind(request):
+    return request.param
+
+
+@pytest.fixture
+def database_kind(search_kind):
+    return SQLITE if search_kind == "scanned" else search_kind
+
+
+@pytest.fixture
+async def database(search_kind, database_url):
+    database = Database(database_url, is_indexed=search_kind != "scanned")
     await database.migrate()
     yield database
     await database.close()
@@ -52,7 +61,7 @@ async def test_a_hit_says_where_it_is_and_marks_the_words(manager, engine, datab
 
     assert (hit.session_id, hit.turn_id, hit.title, hit.role) == (chat.id, turn.id, "Trip", "user")
     assert "deep fjords of" in hit.snippet
-    if database.search_kind is SearchKind.FTS5:
+    if database.search_kind is not SearchKind.SCAN:
         assert [hit.snippet[a:b] for a, b in hit.highlights] == ["fjords"]
 
 
@@ -187,3 +196,14 @@ async def _add_titled(store, clock):
     session = make_session()
     await store.add_session(replace(session, title="apples"), clock_at=clock())
     return session.id
+
+
+async def test_a_text_of_many_words_is_kept_and_found_by_its_first(store, clock):
+    long = " ".join(f"word{number}" for number in range(200_000))
+    session = replace(make_session(), title=long)
+
+    await store.add_session(session, clock_at=clock())
+
+    page = await store.search(ANN, ["word77"], limit=5, after=None)
+    assert [hit.session_id for hit in page.data] == [session.id]
+    assert len(page.data[0].snippet) < 1000

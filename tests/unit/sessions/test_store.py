@@ -9,7 +9,14 @@ from sessions.errors import RevisionConflictError, SessionNotFoundError
 from sessions.token_log import TokenSpan
 from sessions.turn_writes import Checkpoint, Lease, NewTurn
 from sessions.types import ItemId, OwnerId, Session, SessionId, TurnId, TurnStatus
+from tests.support.postgres import DATABASES
 from tests.support.turns import NOW, USAGE, make_item, make_turn
+
+
+@pytest.fixture(params=DATABASES)
+def database_kind(request):
+    return request.param
+
 
 ANN = OwnerId("ann")
 LATER = NOW + timedelta(seconds=60)

@@ -10,6 +10,13 @@ from sessions.sweeper import Sweeper
 from sessions.tables import Row, SessionRow
 from tests.support.chat import ANN, BOB, Chat
 from tests.support.fake_engine import FakeReply
+from tests.support.postgres import DATABASES
+
+
+@pytest.fixture(params=DATABASES)
+def database_kind(request):
+    return request.param
+
 
 DAY = 86400.0
 

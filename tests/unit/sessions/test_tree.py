@@ -19,7 +19,14 @@ from sessions.reply import partial_reply
 from sessions.types import TurnStatus
 from tests.support.chat import ANN, BOB, Chat
 from tests.support.fake_engine import EOS, INFO, FakeReply, encode
+from tests.support.postgres import DATABASES
 from tests.support.turns import make_turn
+
+
+@pytest.fixture(params=DATABASES)
+def database_kind(request):
+    return request.param
+
 
 CUT = FakeReply(pieces=("Once ", "upon"), reason=FinishReason.LENGTH)
 REST = FakeReply(pieces=(" a ", "time"))
