@@ -215,7 +215,7 @@ class CacheManager:
 
     def _hash_blocks(self, sequence: Sequence, num_tokens: int) -> None:
         request = sequence.request
-        token_ids = sequence.token_ids[:num_tokens]
+        token_ids = memoryview(sequence.token_ids)[:num_tokens]  # not a copy of the history
         self._hasher.extend(
             sequence.block_hashes, token_ids, request.owner, request.num_public_tokens
         )

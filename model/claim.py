@@ -1,5 +1,6 @@
 """From where a new sequence takes its computed tokens. Pure functions."""
 
+from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
@@ -48,11 +49,19 @@ def best_table(token_ids: Sequence[int], tables: Iterable[ClaimSource]) -> Claim
     One token less than all at the most: the last is always computed.
     """
     limit = len(token_ids) - 1
+    prompt = _without_copies(token_ids)
     best: ClaimSource | None = None
     for table in tables:
         num_comparable = min(limit, table.num_tokens)
-        common = common_prefix_length(token_ids[:num_comparable], table.token_ids[:num_comparable])
+        computed = _without_copies(table.token_ids)
+        common = common_prefix_length(prompt[:num_comparable], computed[:num_comparable])
         if common > (best.num_tokens if best else 0):
             is_whole = table.is_own and common == table.num_tokens
             best = replace(table, num_tokens=common, is_whole=is_whole)
     return best
+
+
+def _without_copies(token_ids: Sequence[int]) -> Sequence[int]:
+    """The ids, such that slices of them are views: a copy of a long history costs more than the
+    comparison. The view must not outlive the call, for an array can't grow under one."""
+    return memoryview(token_ids) if isinstance(token_ids, array) else token_ids
