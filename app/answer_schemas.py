@@ -41,6 +41,9 @@ class SessionAnswer(Answer):
     model: str
     reasoning: str
     metadata: dict[str, str]
+    sampling: dict[str, Any]
+    pinned: bool
+    active: list[str]
     head: str | None
     forked_from: str | None
     revision: int

@@ -26,7 +26,18 @@ from app.answer_schemas import (
     TurnList,
 )
 from app.openai.chat_request import ChatBody
-from app.protocol import EmptyBody, ForkBody, Frame, RegenerateBody, SessionBody, TurnBody
+from app.protocol import (
+    ContinueBody,
+    EmptyBody,
+    ForkBody,
+    Frame,
+    HeadBody,
+    RegenerateBody,
+    SessionBody,
+    SessionPatch,
+    TurnBody,
+)
+from app.transfer import SessionFile
 
 Json = dict[str, Any]
 
@@ -40,8 +51,12 @@ _ERRORS: Final = {"$ref": "#/components/responses/Error"}
 # The names are the components' own.
 _MODELS: Final[dict[str, Any]] = {
     "SessionBody": SessionBody,
+    "SessionPatch": SessionPatch,
+    "SessionFile": SessionFile,
     "TurnBody": TurnBody,
     "RegenerateBody": RegenerateBody,
+    "ContinueBody": ContinueBody,
+    "HeadBody": HeadBody,
     "ForkBody": ForkBody,
     "EmptyBody": EmptyBody,
     "ChatBody": ChatBody,
@@ -74,6 +89,11 @@ _PAGE: Final = (
     ("after", {"type": "string"}),
     ("order", {"enum": ["asc", "desc"], "default": "desc"}),
 )
+_FILTERS: Final = (
+    ("q", {"type": "string"}),
+    ("pinned", {"type": "boolean"}),
+    ("pinned_first", {"type": "boolean", "default": False}),
+)
 _CURSOR: Final = (
     ("stream", {"type": "boolean", "default": False}),
     ("starting_after", {"type": "integer", "minimum": -1, "default": -1}),
@@ -83,9 +103,17 @@ _TURN: Final = _SESSION + "/turns/{turn}"
 
 _KNOWN: Final[dict[tuple[str, str], _Known]] = {
     ("POST", "/v1/sessions"): _Known(body="SessionBody", answer="Session", status=201),
-    ("GET", "/v1/sessions"): _Known(answer="SessionList", query=_PAGE),
+    ("GET", "/v1/sessions"): _Known(answer="SessionList", query=(*_PAGE, *_FILTERS)),
     ("GET", _SESSION): _Known(answer="Session"),
+    ("PATCH", _SESSION): _Known(body="SessionPatch", answer="Session"),
     ("DELETE", _SESSION): _Known(answer="Deleted"),
+    ("POST", _SESSION + "/restore"): _Known(body="EmptyBody", answer="Session"),
+    ("POST", _SESSION + "/head"): _Known(body="HeadBody", answer="Session"),
+    ("POST", "/v1/sessions/import"): _Known(body="SessionFile", answer="Session", status=201),
+    ("GET", _SESSION + "/export"): _Known(
+        query=(("format", {"enum": ["json", "markdown"], "default": "json"}),)
+    ),
+    ("GET", "/v1/search"): _Known(query=(("q", {"type": "string"}), *_PAGE[:2])),
     ("POST", _SESSION + "/fork"): _Known(body="ForkBody", answer="Session", status=201),
     ("GET", _SESSION + "/turns"): _Known(
         answer="TurnList", query=(("all", {"type": "boolean", "default": False}),)
@@ -96,6 +124,7 @@ _KNOWN: Final[dict[tuple[str, str], _Known]] = {
     ("POST", _TURN + "/regenerate"): _Known(
         body="RegenerateBody", answer="Turn", stream="TurnEvent"
     ),
+    ("POST", _TURN + "/continue"): _Known(body="ContinueBody", answer="Turn", stream="TurnEvent"),
     ("POST", "/v1/chat/completions"): _Known(body="ChatBody"),
     ("POST", "/v1/ws-tickets"): _Known(body="EmptyBody", answer="Ticket", status=201),
 }

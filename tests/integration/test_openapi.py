@@ -53,9 +53,10 @@ async def test_every_body_is_described():
         document = await read(front)
 
     bare = [
-        path
+        (method, path)
         for path, operations in document["paths"].items()
-        if "requestBody" not in operations.get("post", {"requestBody": None})
+        for method, operation in operations.items()
+        if method in ("post", "patch", "put") and "requestBody" not in operation
     ]
     assert not bare
 

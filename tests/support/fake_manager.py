@@ -127,6 +127,7 @@ class FakeManager:
 
     async def create(self, owner, *, title=None, instructions=None, **options) -> Session:
         self._check()
+        options["sampling"] = options.get("sampling") or {}
         session = Session(
             id=SessionId(f"conv_{next(self._ids)}"),
             owner=owner,

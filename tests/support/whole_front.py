@@ -14,6 +14,8 @@ from app.readiness import Readiness
 from app.server import Collaborators, build_server, say_goodbye
 from sessions.completions import Completions
 from sessions.database import Database
+from sessions.key_ring import KeyRing
+from sessions.key_store import KeyStore
 from sessions.manager import ManagerConfig, SessionManager
 from sessions.store import Store
 from tests.support import tiny_tokenizer as tiny
@@ -68,6 +70,7 @@ async def serving_whole(folder: Path) -> AsyncIterator[WholeFront]:
                 completions=Completions(engine=engine),
                 engine=engine,
                 readiness=readiness,
+                key_ring=KeyRing(KeyStore(database), clock),
             ),
         )
         app.on_shutdown.append(say_goodbye)
