@@ -57,6 +57,7 @@ class DeletedAnswer(Answer):
     id: str
     object: Literal["session.deleted"]
     deleted: Literal[True]
+    undo_s: float
 
 
 class InputPart(Answer):

@@ -1,7 +1,6 @@
-"""A session manager, completions and an engine in memory, whose replies the test speaks.
+"""A session manager, completions and an engine in memory, with the surfaces of the real ones.
 
-They honour the surfaces of `sessions.manager`, `sessions.completions` and the engine as the
-front end sees them. A turn runs until the test ends it; `say` makes its deltas.
+A turn runs until the test ends it; `say` makes its deltas.
 """
 
 import asyncio
