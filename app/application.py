@@ -5,7 +5,6 @@ before the first request; the model loads meanwhile, and `/readyz` says how far 
 """
 
 import asyncio
-import logging
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 
@@ -21,13 +20,15 @@ from model.engine import Engine
 from model.messages import EngineInfo
 from sessions.completions import Completions
 from sessions.database import Database
+from sessions.key_ring import KeyRing
+from sessions.key_store import KeyStore
 from sessions.manager import ManagerConfig, SessionManager
+from sessions.places import Places
 from sessions.rendering import Renderer
 from sessions.store import Store
+from sessions.sweeper import Sweeper
 
 __all__ = ["AppConfig", "StartHooks", "build_application", "drain"]
-
-logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,23 +40,23 @@ class StartHooks:
     on_failed: Callable[[str], None] | None = None
 
 
+NOBODY_LISTENS = StartHooks()
+
+
 def build_application(
     config: AppConfig,
     engine_config: EngineConfig,
     *,
     engine: Engine | None = None,
-    on_progress: Callable[[str], None] | None = None,
-    on_ready: Callable[[EngineInfo], None] | None = None,
-    on_failed: Callable[[str], None] | None = None,
+    hooks: StartHooks = NOBODY_LISTENS,
 ) -> web.Application:
     """Build the server; nothing runs before aiohttp starts it.
 
     Start and clean up in the same task (as `web.run_app` and `AppRunner` users do): task groups
-    live in between. `on_failed` gets the reason when the model can't be loaded; the server stays
-    up to say so at `/readyz`, and whether to end it is the caller's choice.
+    live in between. `hooks.on_failed` gets the reason when the model can't be loaded; the server
+    stays up to say so at `/readyz`, and whether to end it is the caller's choice.
     """
     readiness = Readiness()
-    hooks = StartHooks(on_progress=on_progress, on_ready=on_ready, on_failed=on_failed)
 
     def progress(text: str) -> None:
         readiness.progress(text)
@@ -72,6 +73,7 @@ def build_application(
             completions=parts.completions,
             engine=engine,
             readiness=readiness,
+            key_ring=parts.key_ring,
         ),
     )
     app.cleanup_ctx.extend(
@@ -101,17 +103,28 @@ class _Parts:
         self._readiness = readiness
         self._hooks = hooks
         self._database = Database(config.database_url)
+        store = Store(self._database)
+        self.key_ring = KeyRing(KeyStore(self._database), config.clock)
+        places = Places(config.owner_max_turns)
         public = config.public_instructions
-        self.completions = Completions(engine=engine, public_instructions=public)
+        self.completions = Completions(engine=engine, public_instructions=public, places=places)
         self.manager = SessionManager(
-            store=Store(self._database),
+            store=store,
             engine=engine,
             clock=config.clock,
+            places=places,
             config=ManagerConfig(
                 runner_id=config.runner_id,
                 max_turns=config.max_turns,
                 public_instructions=public,
+                delete_grace_s=config.delete_grace_s,
             ),
+        )
+        self._sweeper = Sweeper(
+            store=store,
+            engine=engine,
+            clock=config.clock,
+            delete_grace_s=config.delete_grace_s,
         )
 
     async def run_database(self, app: web.Application) -> AsyncIterator[None]:
@@ -128,9 +141,9 @@ class _Parts:
 
     async def run_manager(self, app: web.Application) -> AsyncIterator[None]:
         async with self.manager:
-            num_interrupted = await self.manager.recover()
-            logger.info("%d turns were interrupted by the last stop", num_interrupted)
-            yield
+            await self.manager.recover()
+            async with self._sweeper:
+                yield
 
     async def run_load(self, app: web.Application) -> AsyncIterator[None]:
         async with asyncio.TaskGroup() as tasks:

@@ -1,47 +1,55 @@
-"""The command line: `splice serve`, `models`, `db`, `settings`, `check-config`.
+"""The command line: `splice serve`, `keys`, `models`, `db`, `settings`, `check-config`.
 
-Whatever an operator can cause ends in one sentence on standard error and an exit code: 2 for a
-setting or a flag, 1 for the rest. What is imported slowly (torch, transformers, the database) is
-imported by the command that needs it.
+Whatever an operator can cause ends in one sentence and an exit code (`app/refusals.py`). What is
+imported slowly (torch, transformers, the database) is imported by the command that needs it.
 """
 
 import asyncio
 import inspect
+import logging
 import socket
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from dataclasses import asdict
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from app.data_dir import DataDirError, open_data_dir
+from app.data_dir import open_data_dir
+from app.key_commands import has_keys, keys
 from app.logs import configure_logging
+from app.refusals import RefusalError, in_a_sentence
 from app.settings import Settings, SettingsError, flag, load_settings, variable
-from app.settings_docs import default_of, group_of
-from model.errors import ModelError
-from sessions.errors import SessionsError
+from app.settings_docs import default_of, group_of, meaning_of
 
 if TYPE_CHECKING:
+    import ssl
+
+    from aiohttp import web
+
     from app.config import AppConfig
     from app.serving import Serving
     from model.messages import EngineInfo
+
+logger = logging.getLogger(__name__)
 
 app = typer.Typer(
     help="A chat server whose conversations stay in memory.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
 models = typer.Typer(help="Models on this machine.", no_args_is_help=True)
 database = typer.Typer(help="The database's schema.", no_args_is_help=True)
 app.add_typer(models, name="models")
 app.add_typer(database, name="db")
+app.add_typer(keys, name="keys")
 
 ConfigFile = Annotated[
     Path | None, typer.Option("--config", help="Settings file, instead of splice.toml.")
@@ -64,16 +72,19 @@ def _top(
         raise typer.Exit
 
 
-def _with_settings(command: Callable[[Settings], None]) -> Callable[..., None]:
-    """Give a command a flag for each setting, and call it with the settings that result."""
+def _with_settings(command: Callable[[Settings], None], *names: str) -> Callable[..., None]:
+    """Give a command a flag for each of the settings, and call it with those that result.
+
+    `names` are the settings that the command looks at; all, when none is named.
+    """
 
     def run(config: Path | None, **flags: object) -> None:
-        with _in_a_sentence():
+        with in_a_sentence():
             given = {name: value for name, value in flags.items() if value is not None}
             command(load_settings(given, config_file=config))
 
     parameters = [_parameter("config", ConfigFile)]
-    parameters += [_parameter(name, _option(name)) for name in Settings.model_fields]
+    parameters += [_parameter(name, _option(name)) for name in names or Settings.model_fields]
     # Typer reads the flags from the signature; this keeps flags and settings one thing.
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {p.name: p.annotation for p in parameters}
@@ -94,7 +105,7 @@ def _option(name: str) -> object:
     shown = default_of(field)
     option = typer.Option(
         flag(name),
-        help=(field.description or "") + (f" [dim]\\[{shown}][/dim]" if shown else ""),
+        help=meaning_of(field) + (f" [dim]\\[{shown}][/dim]" if shown else ""),
         show_default=False,
         rich_help_panel=group_of(field),
         metavar=None if is_switch else name.rpartition("_")[2].upper(),
@@ -107,41 +118,86 @@ def _option(name: str) -> object:
 
 def _serve(settings: Settings) -> None:
     """Serve the page, REST and the websocket."""
+    configure_logging(settings.log_level, settings.log_format)
+    with open_data_dir(settings.data_dir) as runner_id:
+        _check_reach(settings)
+        _listen_and_serve(settings, runner_id)
+
+
+def _check_reach(settings: Settings) -> None:
+    """Refuse an address that other machines reach while nobody needs a key."""
+    if settings.is_guarded_by_address or has_keys(settings):
+        return
+    raise SettingsError(
+        f"host {settings.host!r} can be reached from other machines (by itself, or through one of "
+        "trusted_proxies), and while there are no API keys whoever reaches it may read and delete "
+        "everything: make a key (`splice keys create --owner NAME`), listen on 127.0.0.1, or say "
+        "allow_remote if the network itself is trusted"
+    )
+
+
+def _listen_and_serve(settings: Settings, runner_id: str) -> None:
     from app import serving
 
-    configure_logging(settings.log_level, settings.log_format)
-    with open_data_dir(settings.data_dir) as runner_id, _listening(settings) as sock:
+    with _listening(settings) as sock:
         config = _app_config(settings, runner_id)
-        _serve_on(settings, config, serving.Serving(sock), serving.url_of(sock))
+        tls = _tls(settings)
+        url = serving.url_of(sock, is_secure=tls is not None) + settings.base_path
+        _serve_on(settings, config, serving.Serving(sock, tls), url)
+
+
+def _tls(settings: Settings) -> "ssl.SSLContext | None":
+    from app import serving
+
+    if settings.tls_cert is None or settings.tls_key is None:
+        return None
+    try:
+        return serving.tls_context(settings.tls_cert.expanduser(), settings.tls_key.expanduser())
+    except OSError as exc:  # an unusable certificate is one, too
+        raise SettingsError(f"tls_cert and tls_key can't be used: {exc}") from exc
 
 
 def _serve_on(settings: Settings, config: "AppConfig", server: "Serving", url: str) -> None:
-    from app.application import build_application, drain
+    from app.application import StartHooks, build_application, drain
 
     console = Console(stderr=True)
     failures: list[str] = []
 
+    is_for_machines = settings.log_format == "json"  # then every line is JSON
+
     def say(message: str) -> None:
-        console.print(f"[dim]·[/dim] {escape(message)}", highlight=False)
+        if is_for_machines:
+            logger.info(message)
+        else:
+            console.print(f"[dim]·[/dim] {escape(message)}", highlight=False)
 
     def ready(info: "EngineInfo") -> None:
-        console.print(_banner(url, info, settings))
+        if is_for_machines:
+            logger.info("ready", extra={"url": url, **asdict(info)})
+        else:
+            console.print(_banner(url, info, settings))
 
     def failed(message: str) -> None:
         failures.append(message)
         server.stop()
 
+    async def stop(application: "web.Application") -> None:
+        if not failures:  # a start that failed has no replies to wait for
+            say(
+                f"stopping: running replies get {settings.drain_timeout_s:g} s to end; "
+                "Ctrl-C again cuts them off"
+            )
+        await drain(application)
+
     application = build_application(
         config,
         settings.engine_config(),
-        on_progress=say,
-        on_ready=ready,
-        on_failed=failed,
+        hooks=StartHooks(on_progress=say, on_ready=ready, on_failed=failed),
     )
     say(f"listening on {url}; loading the model")
-    asyncio.run(server.run(application, drain))
+    asyncio.run(server.run(application, stop))
     if failures:
-        raise _RefusalError(failures[0])
+        raise RefusalError(failures[0])
     say("stopped")
 
 
@@ -154,15 +210,21 @@ def _app_config(settings: Settings, runner_id: str) -> "AppConfig":
         runner_id=runner_id,
         clock=lambda: datetime.now(UTC),
         allowed_origins=settings.allowed_origins,
+        version=_version(),
+        base_path=settings.base_path,
+        trusted_proxies=settings.trusted_proxies,
         allowed_hosts=settings.allowed_hosts,
         max_body_bytes=int(settings.max_body_bytes),
         outbox_size=settings.outbox_size,
         max_streams=settings.max_streams,
         max_turns=settings.max_running + settings.max_waiting,
+        owner_max_turns=settings.owner_max_turns,
+        owner_requests_per_minute=settings.owner_requests_per_minute,
         send_timeout_s=settings.send_timeout_s,
         heartbeat_s=settings.heartbeat_s,
         sse_keepalive_s=settings.sse_keepalive_s,
         drain_timeout_s=settings.drain_timeout_s,
+        delete_grace_s=settings.delete_grace_s,
         page_dir=page if (page / "index.html").exists() else None,
         public_instructions=frozenset(map(_read_public, settings.public_instructions)),
         sampling=SamplingDefaults(
@@ -179,7 +241,7 @@ def _read_public(path: Path) -> str:
     try:
         return path.expanduser().read_text(encoding="utf-8").rstrip("\n")
     except (OSError, UnicodeDecodeError) as exc:
-        raise _RefusalError(f"the public system prompt {path} can't be read: {exc}") from exc
+        raise RefusalError(f"the public system prompt {path} can't be read: {exc}") from exc
 
 
 def _listening(settings: Settings) -> socket.socket:
@@ -188,7 +250,7 @@ def _listening(settings: Settings) -> socket.socket:
     try:
         return serving.bind(settings.host, settings.port)
     except OSError as exc:
-        raise _RefusalError(
+        raise RefusalError(
             f"can't listen on {settings.host} port {settings.port}: {exc.strerror}; "
             "end what listens there, or choose another with --port"
         ) from exc
@@ -234,7 +296,7 @@ def _fetch(settings: Settings) -> None:
     console.print(f"{escape(source.model_id)} is at {escape(str(source.path))}", soft_wrap=True)
 
 
-models.command("fetch")(_with_settings(_fetch))
+models.command("fetch")(_with_settings(_fetch, "data_dir", "model"))
 
 
 def _upgrade(settings: Settings) -> None:
@@ -253,7 +315,7 @@ def _upgrade(settings: Settings) -> None:
     Console().print("the database is at this version's schema")
 
 
-database.command("upgrade")(_with_settings(_upgrade))
+database.command("upgrade")(_with_settings(_upgrade, "data_dir", "database_url"))
 
 
 def _check(settings: Settings) -> None:
@@ -268,19 +330,21 @@ def _check(settings: Settings) -> None:
             await store.close()
 
     if settings.database_url is None and not settings.default_database.exists():
-        raise _RefusalError(f"there is no database yet in {settings.data_dir}; `serve` makes it")
+        raise RefusalError(f"there is no database yet in {settings.data_dir}; `serve` makes it")
     missing = asyncio.run(pending())
     if missing:
-        raise _RefusalError(f"the database lacks {', '.join(missing)}; run `splice db upgrade`")
+        raise RefusalError(f"the database lacks {', '.join(missing)}; run `splice db upgrade`")
     Console().print("the database is at this version's schema")
 
 
-database.command("check")(_with_settings(_check))
+database.command("check")(_with_settings(_check, "data_dir", "database_url"))
 
 
 def _check_config(settings: Settings) -> None:
     """Check the settings and show what is in effect."""
-    table = Table("setting", "value", box=None)
+    table = Table(box=None)
+    table.add_column("setting")
+    table.add_column("value", overflow="fold")
     for name in Settings.model_fields:
         value = getattr(settings, name)
         if name == "database_url":
@@ -297,7 +361,7 @@ def _list_settings() -> None:
     """List every setting: variable, default, meaning."""
     table = Table("variable", "default", "meaning", box=None)
     for name, field in Settings.model_fields.items():
-        table.add_row(variable(name), escape(default_of(field)), escape(field.description or ""))
+        table.add_row(variable(name), escape(default_of(field)), escape(meaning_of(field)))
     Console().print(table)
 
 
@@ -314,30 +378,6 @@ def _version() -> str:
         return version("splice-server")
     except PackageNotFoundError:
         return "unknown: the package is not installed"
-
-
-class _RefusalError(Exception):
-    """A start that can't succeed, for a reason outside the program."""
-
-
-@contextmanager
-def _in_a_sentence() -> Iterator[None]:
-    """Turn what an operator can cause into a sentence and an exit code."""
-    try:
-        yield
-    except SettingsError as exc:
-        _fail(str(exc), code=2)
-    except (ModelError, SessionsError, DataDirError, _RefusalError) as exc:
-        _fail(str(exc), code=1)
-
-
-def _fail(message: str, *, code: int) -> None:
-    console: Any = Console(stderr=True)
-    for line in message.splitlines():
-        console.print(
-            f"[bold red]splice:[/bold red] {escape(line)}", highlight=False, soft_wrap=True
-        )
-    raise typer.Exit(code)
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ Nothing below the composition root reads settings, the environment or a clock of
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from ipaddress import IPv4Network, IPv6Network
 from pathlib import Path
 
 from sessions.types import SamplingParams
@@ -40,8 +41,9 @@ class AppConfig:
 
     `allowed_origins` are whole origins (`https://chat.example`), beside the server's own;
     `allowed_hosts` are names without a port (`*` allows any), beside loopback names and IP
-    addresses. `outbox_size` is in frames a socket, `max_streams` in replies a socket reads at
-    once, `max_turns` in turns that run or wait. All owners may share the cached blocks of
+    addresses. `base_path` is empty or begins with a slash and ends without. `outbox_size` is in
+    frames a socket, `max_streams` in replies a socket reads at once, `max_turns` in turns that run
+    or wait; the limits of an owner are off where None. All owners may share the cached blocks of
     `public_instructions`, system prompts word for word. `page_dir` is where the built page lies;
     None serves no page.
     """
@@ -51,14 +53,20 @@ class AppConfig:
     clock: Callable[[], datetime]
     allowed_origins: tuple[str, ...] = ()
     allowed_hosts: tuple[str, ...] = ()
+    version: str = "unknown"
+    base_path: str = ""
+    trusted_proxies: tuple[IPv4Network | IPv6Network, ...] = ()
     max_body_bytes: int = 8 * 1024 * 1024
     outbox_size: int = 256
     max_streams: int = 64
     max_turns: int = 1088
+    owner_max_turns: int | None = None
+    owner_requests_per_minute: int | None = None
     send_timeout_s: float = 10.0
     heartbeat_s: float = 20.0
     sse_keepalive_s: float = 15.0
     drain_timeout_s: float = 20.0
+    delete_grace_s: float = 86400.0
     page_dir: Path | None = None
     model_aliases: tuple[str, ...] = ("default",)
     sampling: SamplingDefaults = field(default_factory=SamplingDefaults)

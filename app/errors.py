@@ -7,16 +7,17 @@ the front end where any exception at all ends: it is logged once, and the caller
 """
 
 import logging
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-import orjson
 from aiohttp import web
 
 import model.errors as engine_errors
 import sessions.errors as session_errors
+from app.answer import json_answer
 
 logger = logging.getLogger(__name__)
 
@@ -35,12 +36,14 @@ class RequestError(Exception):
         *,
         param: str | None = None,
         is_retryable: bool = False,
+        retry_after_s: float = 1,
     ) -> None:
         super().__init__(message)
         self.status = status
         self.code = code
         self.param = param
         self.is_retryable = is_retryable
+        self.retry_after_s = retry_after_s
 
 
 class PeerGoneError(Exception):
@@ -55,7 +58,7 @@ class WireError:
     code: str
     message: str
     param: str | None = None
-    retry_after_s: int | None = None
+    retry_after_s: float | None = None
 
     def error(self) -> dict[str, Any]:
         """Build the `error` object of OpenAI's shape."""
@@ -64,16 +67,19 @@ class WireError:
 
     def headers(self) -> dict[str, str]:
         """Say whether trying again helps, and after how many seconds."""
-        if self.retry_after_s is None:
-            return {"x-should-retry": "false"}
-        return {"x-should-retry": "true", "Retry-After": str(self.retry_after_s)}
+        if self.retry_after_s is not None:
+            return {
+                "x-should-retry": "true",
+                "Retry-After": str(math.ceil(self.retry_after_s)),
+                "retry-after-ms": str(math.ceil(self.retry_after_s * 1000)),
+            }
+        # HTTP wants the scheme named with every 401.
+        challenge = {"WWW-Authenticate": "Bearer"} if self.status == 401 else {}
+        return {"x-should-retry": "false", **challenge}
 
     def response(self) -> web.Response:
         """Answer a request that has had no answer yet."""
-        body = orjson.dumps({"error": self.error()})
-        return web.Response(
-            status=self.status, body=body, content_type="application/json", headers=self.headers()
-        )
+        return json_answer({"error": self.error()}, status=self.status, headers=self.headers())
 
     def frame(self, **ids: str | None) -> dict[str, Any]:
         """Build an `error` event or frame, for a stream that has begun."""
@@ -93,6 +99,7 @@ _ROWS: dict[type[Exception], _Row] = {
     session_errors.NotFoundError: _Row(404),
     session_errors.SessionNotFoundError: _Row(404),
     session_errors.TurnNotFoundError: _Row(404),
+    session_errors.KeyNotFoundError: _Row(404),
     session_errors.ConflictError: _Row(409),
     session_errors.SessionBusyError: _Row(409, retry_after_s=2),
     session_errors.RevisionConflictError: _Row(409),
@@ -100,6 +107,7 @@ _ROWS: dict[type[Exception], _Row] = {
     session_errors.TurnNotEndedError: _Row(409, retry_after_s=2),
     session_errors.InvalidInputError: _Row(400),
     session_errors.UnsupportedInputError: _Row(400),
+    session_errors.TooManyTurnsError: _Row(429, retry_after_s=2),
     session_errors.UnavailableError: _Row(503, retry_after_s=2),
     session_errors.DrainingError: _Row(503, retry_after_s=5),
     session_errors.StoreUnavailableError: _Row(503, retry_after_s=2),
@@ -117,6 +125,11 @@ _ROWS: dict[type[Exception], _Row] = {
 }
 
 
+_NOTHING_HERE = (
+    "there is nothing at this address; the API's all begin with /v1/, and docs/protocol.md has them"
+)
+
+
 def has_row(kind: type[Exception]) -> bool:
     """Tell whether a class has a row of its own."""
     return kind in _ROWS
@@ -130,7 +143,7 @@ def describe(exc: Exception, request_id: str | None = None) -> WireError:
             code=exc.code,
             message=str(exc),
             param=exc.param,
-            retry_after_s=1 if exc.is_retryable else None,
+            retry_after_s=exc.retry_after_s if exc.is_retryable else None,
         )
     if isinstance(exc, PeerGoneError):
         return WireError(status=499, code="client_closed_request", message="the client left")
@@ -162,7 +175,7 @@ def _describe_http(exc: web.HTTPException) -> WireError:
     if isinstance(exc, web.HTTPRequestEntityTooLarge):
         return WireError(status=413, code="request_too_large", message="the body is too large")
     if exc.status == 404:
-        return WireError(status=404, code="not_found", message="there is nothing at this address")
+        return WireError(status=404, code="not_found", message=_NOTHING_HERE)
     return WireError(status=exc.status, code="invalid_request", message=exc.reason)
 
 

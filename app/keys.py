@@ -8,7 +8,9 @@ from app.config import AppConfig
 from app.metrics import AppMetrics
 from app.readiness import Readiness
 from model.messages import EngineInfo, EngineStats
+from sessions.api_keys import KeyId
 from sessions.completions import Completions
+from sessions.key_ring import KeyRing
 from sessions.manager import SessionManager
 from sessions.types import OwnerId
 
@@ -34,6 +36,7 @@ class EngineView(Protocol):
 CONFIG: web.AppKey[AppConfig] = web.AppKey("config", AppConfig)
 MANAGER: web.AppKey[SessionManager] = web.AppKey("manager", SessionManager)
 COMPLETIONS: web.AppKey[Completions] = web.AppKey("completions", Completions)
+KEY_RING: web.AppKey[KeyRing] = web.AppKey("key_ring", KeyRing)
 READINESS: web.AppKey[Readiness] = web.AppKey("readiness", Readiness)
 METRICS: web.AppKey[AppMetrics] = web.AppKey("metrics", AppMetrics)
 STARTED_AT: web.AppKey[int] = web.AppKey("started_at", int)  # seconds since 1970
@@ -42,3 +45,4 @@ ENGINE: web.AppKey[EngineView] = web.AppKey("engine")
 
 REQUEST_ID: web.RequestKey[str] = web.RequestKey("request_id", str)
 OWNER: web.RequestKey[OwnerId] = web.RequestKey("owner")
+KEY: web.RequestKey[KeyId] = web.RequestKey("key")  # absent where none was needed

@@ -1,7 +1,7 @@
 """Around every request: its id and owner, its count, the guards, and the end of its errors.
 
-From the outside in: `observe`, `answer_errors`, `guard`. The headers are set just before a
-response leaves, so that streams and sockets have them as well.
+From the outside in: `observe`, `answer_errors`, `guard`, `authenticate` (`app/access.py`). The
+headers are set just before a response leaves, so that streams and sockets have them as well.
 """
 
 import asyncio
@@ -13,8 +13,10 @@ from typing import Final
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
+from app.access import authenticate
 from app.errors import PeerGoneError, boundary, describe
 from app.keys import CONFIG, METRICS, OWNER, REQUEST_ID
+from app.place import peer_of, route_of
 from app.security import (
     PROBES,
     SECURITY_HEADERS,
@@ -29,12 +31,13 @@ logger = logging.getLogger(__name__)
 
 REQUEST_ID_HEADER: Final = "x-request-id"
 _SANE_REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
+_ID = re.compile(r"(conv|resp)_[0-9a-f]{1,64}")
 _KNOWN_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 
 
 @web.middleware
 async def observe(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Give the request an id and an owner; count it and log it when it has been answered."""
+    """Give the request an id and a first owner; count it and log it when it has been answered."""
     sent = request.headers.get(REQUEST_ID_HEADER, "")
     is_sane = _SANE_REQUEST_ID.fullmatch(sent) is not None
     request[REQUEST_ID] = sent if is_sane else f"req_{secrets.token_hex(12)}"
@@ -43,15 +46,21 @@ async def observe(request: web.Request, handler: Handler) -> web.StreamResponse:
     began = clock()
     response = await handler(request)
     method = request.method if request.method in _KNOWN_METHODS else "other"
-    route = _route(request)
+    route = route_of(request) or "unmatched"
     request.app[METRICS].request(method, route, response.status)
     logger.log(
-        logging.DEBUG if request.path in PROBES else logging.INFO,
+        logging.DEBUG if route in PROBES else logging.INFO,
         "%s %s %s",
         method,
         route,
         response.status,
-        extra={"request_id": request[REQUEST_ID], "duration_s": round(clock() - began, 6)},
+        extra={
+            "request_id": request[REQUEST_ID],
+            "owner": request[OWNER],
+            "peer": peer_of(request),
+            **_ids_in(request),
+            "duration_s": round(clock() - began, 6),
+        },
     )
     return response
 
@@ -80,7 +89,13 @@ async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
     return await handler(request)
 
 
-MIDDLEWARES: Final[tuple[Middleware, ...]] = (observe, answer_errors, guard)
+MIDDLEWARES: Final[tuple[Middleware, ...]] = (observe, answer_errors, guard, authenticate)
+
+
+def _ids_in(request: web.Request) -> dict[str, str]:
+    """The session and turn that the address names; what only looks like an id is left out."""
+    named = {f"{kind}_id": request.match_info.get(kind, "") for kind in ("session", "turn")}
+    return {name: value for name, value in named.items() if _ID.fullmatch(value)}
 
 
 async def set_headers(request: web.Request, response: web.StreamResponse) -> None:
@@ -93,9 +108,3 @@ async def set_headers(request: web.Request, response: web.StreamResponse) -> Non
     }
     for name, value in headers.items():
         response.headers.setdefault(name, value)
-
-
-def _route(request: web.Request) -> str:
-    """Name the route, not the path: there are as many paths as sessions."""
-    resource = request.match_info.route.resource
-    return "unmatched" if resource is None else resource.canonical

@@ -9,9 +9,10 @@ from pathlib import Path
 
 from aiohttp import web
 
+from app.place import place_of
+
 INDEX = "index.html"
 _COMPRESSED = frozenset({".br", ".gz", ".zst"})
-_NO_ROUTE = frozenset("{}%?#")  # what means something in a route or an address
 _NOT_BUILT = (
     "The page is not built. Build it with `make page` and start the server again.\n"
     "The API is at /v1 all the same.\n"
@@ -40,7 +41,7 @@ class Page:
         return self._serve(INDEX)
 
     async def _file(self, request: web.Request) -> web.StreamResponse:
-        return self._serve(request.path.removeprefix("/"))
+        return self._serve(place_of(request).removeprefix("/"))
 
     def _serve(self, path: str) -> web.FileResponse:
         is_hashed = path.startswith("assets/")

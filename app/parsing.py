@@ -1,12 +1,14 @@
-"""From bytes to checked values. Everything wrong becomes an error that names the part.
+"""From bytes and queries to checked values. Everything wrong becomes an error that names the part.
 
 Nothing here can be made to recurse without end: the reader stops at a fixed depth, and numbers
 too large for a machine word come out as floats, which integer fields refuse. Messages tell what
 was expected and where, never what was sent.
 """
 
-from collections.abc import Sequence
-from typing import Any, TypeVar
+import difflib
+import re
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Final, TypeVar
 
 import orjson
 from aiohttp import web
@@ -17,6 +19,14 @@ from sessions.errors import InvalidInputError
 
 M = TypeVar("M")
 B = TypeVar("B", bound=BaseModel)
+
+_REASONS: Final[Mapping[str, str]] = {
+    "extra_forbidden": "unknown field",
+    "missing": "this field is required",
+    "too_short": "this must not be empty",
+}
+"""What pydantic says of these would be long-winded; its other messages are clear."""
+_WHOLE_NUMBER: Final = re.compile(r"-?[0-9]+")
 
 
 def read_json(data: bytes | str) -> object:
@@ -34,7 +44,7 @@ def validate(kind: type[B], value: object) -> B:
     try:
         return kind.model_validate(value)
     except ValidationError as exc:
-        raise _invalid(exc, skip=0) from exc
+        raise _invalid(exc, skip=0, known=kind.model_fields) from exc
 
 
 def validate_tagged(adapter: TypeAdapter[M], value: object) -> M:
@@ -63,6 +73,27 @@ async def read_object(request: web.Request) -> dict[str, Any]:
     return value
 
 
+def integer_of(request: web.Request, name: str, default: int, *, minimum: int, maximum: int) -> int:
+    """Read a number from the query."""
+    text = request.query.get(name)
+    if text is None:
+        return default
+    if _WHOLE_NUMBER.fullmatch(text) is None:  # `int` takes more: " 3", "1_0", "٣"
+        raise InvalidInputError(f"{name} must be a whole number", param=name)
+    number = int(text[:20])
+    if not minimum <= number <= maximum:
+        raise InvalidInputError(f"{name} must be from {minimum} to {maximum}", param=name)
+    return number
+
+
+def truth_of(request: web.Request, name: str) -> bool:
+    """Read a yes or no from the query; absent means no."""
+    text = request.query.get(name, "false").lower()
+    if text not in ("true", "false", "1", "0"):
+        raise InvalidInputError(f"{name} must be true or false", param=name)
+    return text in ("true", "1")
+
+
 async def _read(request: web.Request) -> bytes:
     """Read the whole body; what goes wrong on the way is the sender's doing, never ours."""
     try:
@@ -73,14 +104,18 @@ async def _read(request: web.Request) -> bytes:
         raise InvalidInputError("the body can't be decoded") from exc
 
 
-def _invalid(exc: ValidationError, *, skip: int) -> InvalidInputError:
-    """Tell the first thing that is wrong."""
-    problem = exc.errors(include_url=False, include_input=False, include_context=False)[0]
+def _invalid(exc: ValidationError, *, skip: int, known: Collection[str] = ()) -> InvalidInputError:
+    """Tell the first thing that is wrong; `known` are the fields that a misspelt one may mean."""
+    problems = exc.errors(include_url=False, include_input=False, include_context=False)
+    # A misspelt field is missing as well, and its spelling is what helps.
+    misspelt = (problem for problem in problems if problem["type"] == "extra_forbidden")
+    problem = next(misspelt, problems[0])
     param = _param(problem["loc"][skip:])
-    reason = {
-        "extra_forbidden": "unknown field",
-        "missing": "this field is required",
-    }.get(problem["type"], problem["msg"].removeprefix("Value error, "))
+    reason = _REASONS.get(problem["type"]) or problem["msg"].removeprefix("Value error, ")
+    reason = reason[:1].lower() + reason[1:]
+    if problem["type"] == "extra_forbidden" and param is not None:
+        near = difflib.get_close_matches(param, known, n=1)
+        reason += f"; did you mean {near[0]}?" if near else ""
     return InvalidInputError(f"{param}: {reason}" if param else reason, param=param)
 
 

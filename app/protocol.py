@@ -5,7 +5,7 @@ misspelt `temprature` that is silently ignored costs its sender an afternoon. Wh
 in `app/representation.py`.
 """
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import (
     AfterValidator,
@@ -20,7 +20,15 @@ from pydantic import (
 from app.parsing import validate_tagged
 from app.sampling import SamplingFields
 from sessions.errors import InvalidInputError, UnsupportedInputError
-from sessions.types import InputMessage, ReasoningPolicy, SamplingParams, TurnId, TurnRequest
+from sessions.types import (
+    InputMessage,
+    ReasoningPolicy,
+    SamplingParams,
+    Session,
+    SessionChange,
+    TurnId,
+    TurnRequest,
+)
 from sessions.validation import (
     MAX_CLIENT_TURN_ID_CHARS,
     MAX_METADATA_ENTRIES,
@@ -97,6 +105,13 @@ class Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
+class TextPart(BaseModel):
+    """A part of a message, as the schema shows it; `_text_of` reads it, and takes more fields."""
+
+    type: Literal["input_text", "output_text", "text"]
+    text: str
+
+
 class MessageBody(Strict):
     """One message; a Responses item as it comes back from us is one as well."""
 
@@ -104,7 +119,7 @@ class MessageBody(Strict):
     id: str | None = None
     status: str | None = None
     role: Literal["user", "system", "developer", "assistant"]
-    content: Annotated[Text, BeforeValidator(_text_of)]
+    content: Annotated[Text, BeforeValidator(_text_of, json_schema_input_type=str | list[TextPart])]
 
 
 class Sampled(Strict, SamplingFields):
@@ -123,7 +138,7 @@ class TurnFields(Sampled):
 
     input: Annotated[
         list[MessageBody],
-        BeforeValidator(_messages_of),
+        BeforeValidator(_messages_of, json_schema_input_type=str | list[MessageBody]),
         Field(min_length=1, max_length=MAX_MESSAGES),
     ]
     parent: TurnRef | None = None
@@ -141,6 +156,25 @@ class TurnFields(Sampled):
         )
 
 
+class SamplingBody(Strict, SamplingFields):
+    """How a session's replies are drawn where a turn names nothing."""
+
+    max_output_tokens: int | None = Field(None, ge=0, le=2**31 - 1)
+
+    def length_limit(self) -> int | None:
+        """As a turn's."""
+        return self.max_output_tokens
+
+    def to_stored(self) -> dict[str, Any]:
+        """What was sent, to be read again by `session_params`."""
+        return self.model_dump(exclude_none=True)
+
+
+def session_params(session: Session, defaults: SamplingParams) -> SamplingParams:
+    """What applies to a session's turns where they name nothing."""
+    return SamplingBody.model_validate(session.sampling).to_params(defaults)
+
+
 class SessionBody(Strict):
     """`POST /v1/sessions`."""
 
@@ -148,6 +182,28 @@ class SessionBody(Strict):
     instructions: Text | None = None
     metadata: Metadata = Field(default_factory=dict)
     reasoning: Annotated[ReasoningPolicy, Field(strict=False)] = ReasoningPolicy.TEMPLATE
+    sampling: SamplingBody | None = None
+    pinned: bool = False
+
+
+class SessionPatch(SessionBody):
+    """`PATCH /v1/sessions/{id}`: what is absent stays as it is."""
+
+    expected_revision: int | None = Field(None, ge=0)
+
+    def to_change(self) -> SessionChange:
+        """Build the change; a null takes a title, instructions or sampling away."""
+        names = {"pinned": "is_pinned"}
+        named = self.model_fields_set - {"expected_revision"}
+        return SessionChange(
+            named=frozenset(names.get(name, name) for name in named),
+            title=self.title,
+            instructions=self.instructions,
+            metadata=self.metadata,
+            reasoning=self.reasoning,
+            sampling={} if self.sampling is None else self.sampling.to_stored(),
+            is_pinned=self.pinned,
+        )
 
 
 class TurnBody(TurnFields):
@@ -160,6 +216,33 @@ class RegenerateBody(Sampled):
     """`POST …/turns/{turn}/regenerate`."""
 
     stream: bool = False
+
+
+class ContinueFields(Strict):
+    """What a continued reply may be told; the rest is as it was."""
+
+    max_output_tokens: int | None = Field(None, ge=1, le=2**31 - 1)
+    client_turn_id: ClientTurnId | None = None
+
+
+def more_tokens(session: Session, body: ContinueFields, defaults: SamplingParams) -> int | None:
+    """How many tokens a continued reply may still have."""
+    if body.max_output_tokens is not None:
+        return body.max_output_tokens
+    return session_params(session, defaults).max_output_tokens
+
+
+class ContinueBody(ContinueFields):
+    """`POST …/turns/{turn}/continue`."""
+
+    stream: bool = False
+
+
+class HeadBody(Strict):
+    """`POST /v1/sessions/{id}/head`."""
+
+    turn: TurnRef | None
+    expected_revision: int | None = Field(None, ge=0)
 
 
 class ForkBody(Strict):
@@ -189,6 +272,14 @@ class RegenerateFrame(Sampled):
     event_id: EventId | None = None
 
 
+class ContinueFrame(ContinueFields):
+    """Go on with a reply that was cut."""
+
+    type: Literal["response.continue"]
+    response_id: TurnRef
+    event_id: EventId | None = None
+
+
 class CancelFrame(Strict):
     """Stop a turn, keep what it has."""
 
@@ -214,14 +305,15 @@ class PingFrame(Strict):
     event_id: EventId | None = None
 
 
-StreamFrame = CreateFrame | RegenerateFrame | ResumeFrame
+StreamFrame = CreateFrame | RegenerateFrame | ContinueFrame | ResumeFrame
 """A frame that is answered by a turn's events."""
 
-Frame = CreateFrame | RegenerateFrame | CancelFrame | ResumeFrame | PingFrame
+Frame = CreateFrame | RegenerateFrame | ContinueFrame | CancelFrame | ResumeFrame | PingFrame
 
 FRAME_TYPES = (
     "response.create",
     "response.regenerate",
+    "response.continue",
     "response.cancel",
     "response.resume",
     "ping",

@@ -16,6 +16,7 @@ from sessions.types import (
     ReplyPartAdded,
     ReplyPartDone,
     ReplyTextDone,
+    SearchHit,
     Session,
     Timing,
     Turn,
@@ -29,6 +30,8 @@ from sessions.types import (
 )
 
 Json = dict[str, Any]
+
+PREVIEW_CHARS = 120
 
 
 def _seconds(moment: datetime | None) -> int | None:
@@ -45,11 +48,28 @@ def session_object(session: Session) -> Json:
         "model": session.model,
         "reasoning": str(session.reasoning),
         "metadata": session.metadata,
+        "sampling": session.sampling,
+        "pinned": session.is_pinned,
+        "active": list(session.active),
         "head": session.head_turn_id,
         "forked_from": session.forked_from,
         "revision": session.revision,
         "created_at": _seconds(session.created_at),
         "updated_at": _seconds(session.updated_at),
+    }
+
+
+def hit_object(hit: SearchHit) -> Json:
+    """Build one result of a search; its id is that of what was found."""
+    return {
+        "id": hit.item_id or hit.session_id,
+        "object": "search.result",
+        "kind": "title" if hit.item_id is None else "message",
+        "conversation": {"id": hit.session_id, "title": hit.title},
+        "response_id": hit.turn_id,
+        "role": hit.role,
+        "snippet": hit.snippet,
+        "highlights": [list(place) for place in hit.highlights],
     }
 
 
@@ -61,6 +81,31 @@ def list_object(data: list[Json], *, has_more: bool = False) -> Json:
         "first_id": data[0]["id"] if data else None,
         "last_id": data[-1]["id"] if data else None,
         "has_more": has_more,
+    }
+
+
+def tree_object(session: Session, turns: tuple[Turn, ...]) -> Json:
+    """Build the tree of a session's turns: each with its parent, and how its words begin."""
+    return {
+        "object": "tree",
+        "conversation": session.id,
+        "head": session.head_turn_id,
+        "revision": session.revision,
+        "turns": [_tree_node(turn) for turn in turns],
+    }
+
+
+def _tree_node(turn: Turn) -> Json:
+    asked = turn.input_items[-1].text if turn.input_items else ""
+    return {
+        "id": turn.id,
+        "parent": turn.parent_id,
+        "conversation": turn.session_id,
+        "status": _turn_status(turn.status),
+        "created_at": _seconds(turn.created_at),
+        "input_ids": [item.id for item in turn.input_items],
+        "input_preview": asked[:PREVIEW_CHARS],
+        "reply_preview": turn.reply_text[:PREVIEW_CHARS],
     }
 
 

@@ -1,20 +1,15 @@
 """Sessions over REST. Their turns are in `app/turns.py`."""
 
-import re
-from typing import Any, Final
-
-import orjson
 from aiohttp import web
 
-from app.keys import MANAGER, OWNER
-from app.parsing import read_body
-from app.protocol import ForkBody, SessionBody
-from app.representation import list_object, session_object, tables_object
+from app.answer import json_answer
+from app.keys import CONFIG, MANAGER, OWNER
+from app.parsing import integer_of, read_body, truth_of
+from app.protocol import EmptyBody, ForkBody, HeadBody, SessionBody, SessionPatch
+from app.representation import hit_object, list_object, session_object, tables_object, tree_object
+from sessions.catalog import MAX_PAGE
 from sessions.errors import InvalidInputError
 from sessions.types import SessionId, TurnId
-
-MAX_PAGE = 100
-_WHOLE_NUMBER: Final = re.compile(r"-?[0-9]+")
 
 
 def routes() -> list[web.RouteDef]:
@@ -23,15 +18,15 @@ def routes() -> list[web.RouteDef]:
         web.post("/v1/sessions", create),
         web.get("/v1/sessions", list_sessions),
         web.get("/v1/sessions/{session}", get),
+        web.patch("/v1/sessions/{session}", update),
         web.delete("/v1/sessions/{session}", delete),
+        web.post("/v1/sessions/{session}/restore", restore),
         web.post("/v1/sessions/{session}/fork", fork),
+        web.get("/v1/sessions/{session}/tree", tree),
+        web.post("/v1/sessions/{session}/head", move_head),
         web.get("/v1/sessions/{session}/kv", tables),
+        web.get("/v1/search", search),
     ]
-
-
-def json_answer(body: dict[str, Any], *, status: int = 200) -> web.Response:
-    """Answer with JSON."""
-    return web.Response(status=status, body=orjson.dumps(body), content_type="application/json")
 
 
 def session_of(request: web.Request) -> SessionId:
@@ -48,6 +43,8 @@ async def create(request: web.Request) -> web.Response:
         instructions=body.instructions,
         metadata=body.metadata,
         reasoning=body.reasoning,
+        sampling=None if body.sampling is None else body.sampling.to_stored(),
+        is_pinned=body.pinned,
     )
     return json_answer(session_object(session), status=201)
 
@@ -62,7 +59,10 @@ async def list_sessions(request: web.Request) -> web.Response:
         request[OWNER],
         limit=integer_of(request, "limit", 20, minimum=1, maximum=MAX_PAGE),
         after=SessionId(after) if after else None,
-        order=order,
+        is_descending=order == "desc",
+        pinned=truth_of(request, "pinned") if "pinned" in request.query else None,
+        pinned_first=truth_of(request, "pinned_first"),
+        title_has=request.query.get("q") or None,
     )
     return json_answer(list_object([session_object(s) for s in page.data], has_more=page.has_more))
 
@@ -73,11 +73,33 @@ async def get(request: web.Request) -> web.Response:
     return json_answer(session_object(session))
 
 
+async def update(request: web.Request) -> web.Response:
+    """Rename a session, or change how it goes on."""
+    body = await read_body(request, SessionPatch)
+    session = await request.app[MANAGER].catalog.update(
+        request[OWNER],
+        session_of(request),
+        body.to_change(),
+        expected_revision=body.expected_revision,
+    )
+    return json_answer(session_object(session))
+
+
 async def delete(request: web.Request) -> web.Response:
     """Delete a session."""
     session_id = session_of(request)
     await request.app[MANAGER].delete(request[OWNER], session_id)
-    return json_answer({"id": session_id, "object": "session.deleted", "deleted": True})
+    undo_s = request.app[CONFIG].delete_grace_s
+    return json_answer(
+        {"id": session_id, "object": "session.deleted", "deleted": True, "undo_s": undo_s}
+    )
+
+
+async def restore(request: web.Request) -> web.Response:
+    """Take a deletion back."""
+    await read_body(request, EmptyBody)
+    session = await request.app[MANAGER].catalog.restore(request[OWNER], session_of(request))
+    return json_answer(session_object(session))
 
 
 async def fork(request: web.Request) -> web.Response:
@@ -90,29 +112,42 @@ async def fork(request: web.Request) -> web.Response:
     return json_answer(session_object(session), status=201)
 
 
+async def search(request: web.Request) -> web.Response:
+    """Look for words in the owner's sessions."""
+    words = request.query.get("q")
+    if not words:
+        raise InvalidInputError("q says what to look for", param="q")
+    page = await request.app[MANAGER].catalog.search(
+        request[OWNER],
+        words,
+        limit=integer_of(request, "limit", 20, minimum=1, maximum=MAX_PAGE),
+        after=request.query.get("after") or None,
+    )
+    return json_answer(list_object([hit_object(h) for h in page.data], has_more=page.has_more))
+
+
+async def tree(request: web.Request) -> web.Response:
+    """Show how a session's turns hang together, in short."""
+    manager, owner = request.app[MANAGER], request[OWNER]
+    session = await manager.get(owner, session_of(request))
+    turns = await manager.turns(owner, session.id, whole_tree=True)
+    return json_answer(tree_object(session, turns))
+
+
+async def move_head(request: web.Request) -> web.Response:
+    """Pick the branch that a plain new turn continues."""
+    body = await read_body(request, HeadBody)
+    session = await request.app[MANAGER].move_head(
+        request[OWNER],
+        session_of(request),
+        TurnId(body.turn) if body.turn is not None else None,
+        expected_revision=body.expected_revision,
+    )
+    return json_answer(session_object(session))
+
+
 async def tables(request: web.Request) -> web.Response:
     """Show a conversation's block tables."""
     session_id = session_of(request)
     views = await request.app[MANAGER].tables(request[OWNER], session_id)
     return json_answer(tables_object(session_id, views))
-
-
-def integer_of(request: web.Request, name: str, default: int, *, minimum: int, maximum: int) -> int:
-    """Read a number from the query."""
-    text = request.query.get(name)
-    if text is None:
-        return default
-    if _WHOLE_NUMBER.fullmatch(text) is None:  # `int` takes more: " 3", "1_0", "٣"
-        raise InvalidInputError(f"{name} must be a whole number", param=name)
-    number = int(text[:20])
-    if not minimum <= number <= maximum:
-        raise InvalidInputError(f"{name} must be from {minimum} to {maximum}", param=name)
-    return number
-
-
-def truth_of(request: web.Request, name: str) -> bool:
-    """Read a yes or no from the query; absent means no."""
-    text = request.query.get(name, "false").lower()
-    if text not in ("true", "false", "1", "0"):
-        raise InvalidInputError(f"{name} must be true or false", param=name)
-    return text in ("true", "1")

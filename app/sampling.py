@@ -48,9 +48,10 @@ class SamplingFields(BaseModel):
     frequency_penalty: float | None = Field(None, ge=-2, le=2)
     repetition_penalty: float | None = Field(None, gt=0, le=10)
     seed: int | None = Field(None, ge=-(2**63), le=2**63 - 1)
-    stop: Annotated[list[StopString] | None, BeforeValidator(_as_list)] = Field(
-        None, max_length=MAX_STOPS
-    )
+    stop: Annotated[
+        list[StopString] | None,
+        BeforeValidator(_as_list, json_schema_input_type=str | list[StopString] | None),
+    ] = Field(None, max_length=MAX_STOPS)
     stop_token_ids: list[Annotated[int, Field(ge=0, le=2**31 - 1)]] | None = Field(
         None, max_length=64
     )
@@ -84,3 +85,10 @@ class SamplingFields(BaseModel):
         if (limit := self.length_limit()) is not None:
             given["max_output_tokens"] = limit
         return replace(defaults, **given)
+
+    def to_params_again(self, earlier: SamplingParams) -> SamplingParams:
+        """Lay what was sent over how a turn was drawn that is to be drawn again.
+
+        Its seed is dropped unless one is sent: it would draw the same reply.
+        """
+        return self.to_params(replace(earlier, seed=None))

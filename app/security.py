@@ -13,6 +13,7 @@ from aiohttp import hdrs, web
 
 from app.config import AppConfig
 from app.errors import RequestError
+from app.place import host_of, place_of
 
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 PROBES = frozenset({"/healthz", "/readyz", "/metrics"})
@@ -22,6 +23,7 @@ CONTENT_POLICY = (
     "default-src 'self'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
     "connect-src 'self'; object-src 'none'; base-uri 'none'; frame-ancestors 'none'"
 )
+_EXPOSED = "x-request-id, x-should-retry, Retry-After, retry-after-ms"
 SECURITY_HEADERS = {
     "Content-Security-Policy": CONTENT_POLICY,
     "X-Content-Type-Options": "nosniff",
@@ -32,12 +34,14 @@ SECURITY_HEADERS = {
 
 def check_host(request: web.Request, config: AppConfig) -> None:
     """Refuse a host name that is not ours."""
-    host = request.headers.get(hdrs.HOST)
-    if host is None or request.path in PROBES or "*" in config.allowed_hosts:
+    host = host_of(request)
+    if host is None or place_of(request) in PROBES or "*" in config.allowed_hosts:
         return
     name = _host_name(host)
     if not (_is_local(name) or name in {allowed.lower() for allowed in config.allowed_hosts}):
-        message = "this server isn't known by that host name; allow it in the settings"
+        message = (
+            "this server isn't known by that host name; allowed_hosts in its settings can name it"
+        )
         raise RequestError(403, "host_not_allowed", message)
 
 
@@ -48,8 +52,7 @@ def check_origin(request: web.Request, config: AppConfig) -> None:
         return
     origin = request.headers.get(hdrs.ORIGIN)
     if origin is not None and not (_is_own(origin, request) or is_allowed(origin, config)):
-        message = "pages of this origin may not use the server; allow it in the settings"
-        raise RequestError(403, "origin_not_allowed", message)
+        raise _foreign_origin()
 
 
 def is_allowed(origin: str, config: AppConfig) -> bool:
@@ -64,7 +67,7 @@ def cors_headers(request: web.Request, config: AppConfig) -> dict[str, str]:
         return {}
     return {
         "Access-Control-Allow-Origin": origin,
-        "Access-Control-Expose-Headers": "x-request-id, x-should-retry, Retry-After",
+        "Access-Control-Expose-Headers": _EXPOSED,
         "Vary": "Origin",
     }
 
@@ -74,7 +77,7 @@ def preflight(request: web.Request, config: AppConfig) -> web.Response | None:
     if request.method != "OPTIONS" or "Access-Control-Request-Method" not in request.headers:
         return None
     if not cors_headers(request, config):
-        raise RequestError(403, "origin_not_allowed", "pages of this origin may not use the server")
+        raise _foreign_origin()
     return web.Response(
         status=204,
         headers={
@@ -83,6 +86,11 @@ def preflight(request: web.Request, config: AppConfig) -> web.Response | None:
             "Access-Control-Max-Age": "600",
         },
     )
+
+
+def _foreign_origin() -> RequestError:
+    message = "pages of this origin may not use the server; allowed_origins in its settings can"
+    return RequestError(403, "origin_not_allowed", f"{message} name it")
 
 
 def _host_name(host: str) -> str:
@@ -106,6 +114,6 @@ def _is_local(name: str) -> bool:
 def _is_own(origin: str, request: web.Request) -> bool:
     """Compare host and port only: behind a proxy that ends TLS the schemes differ."""
     try:
-        return urlsplit(origin).netloc.lower() == request.headers.get(hdrs.HOST, "").lower()
+        return urlsplit(origin).netloc.lower() == (host_of(request) or "").lower()
     except ValueError:
         return False

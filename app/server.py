@@ -4,12 +4,13 @@ from dataclasses import dataclass
 
 from aiohttp import web
 
-from app import rest, status, turns
+from app import openapi, rest, status, tickets, transfer, turns
 from app.config import AppConfig
 from app.keys import (
     COMPLETIONS,
     CONFIG,
     ENGINE,
+    KEY_RING,
     MANAGER,
     METRICS,
     READINESS,
@@ -20,9 +21,13 @@ from app.metrics import AppMetrics
 from app.middleware import MIDDLEWARES, set_headers
 from app.openai import chat, models
 from app.page import Page
+from app.place import below
+from app.rate import RATE_LIMIT, RateLimit
 from app.readiness import Readiness
+from app.tickets import TICKETS, Tickets
 from app.websocket import CONNECTIONS, Connections, websocket
 from sessions.completions import Completions
+from sessions.key_ring import KeyRing
 from sessions.manager import SessionManager
 
 
@@ -34,6 +39,7 @@ class Collaborators:
     completions: Completions
     engine: EngineView
     readiness: Readiness
+    key_ring: KeyRing
 
 
 def build_server(config: AppConfig, collaborators: Collaborators) -> web.Application:
@@ -44,13 +50,26 @@ def build_server(config: AppConfig, collaborators: Collaborators) -> web.Applica
     app[COMPLETIONS] = collaborators.completions
     app[ENGINE] = collaborators.engine
     app[READINESS] = collaborators.readiness
+    app[KEY_RING] = collaborators.key_ring
+    app[TICKETS] = Tickets(config.clock)
+    app[RATE_LIMIT] = RateLimit(config.owner_requests_per_minute, config.clock)
     app[METRICS] = AppMetrics()
     app[CONNECTIONS] = Connections()
     app[STARTED_AT] = int(config.clock().timestamp())
     app.on_response_prepare.append(set_headers)
-    app.add_routes([*status.routes(), *rest.routes(), *turns.routes()])
-    app.add_routes([*models.routes(), *chat.routes(), web.get("/v1/ws", websocket)])
-    app.add_routes(Page(config.page_dir).routes())
+    routes = [
+        *status.routes(),
+        *transfer.routes(),
+        *rest.routes(),
+        *turns.routes(),
+        *tickets.routes(),
+    ]
+    routes += [*models.routes(), *chat.routes(), web.get("/v1/ws", websocket)]
+    routes.append(web.get(openapi.PATH, openapi.openapi))
+    app[openapi.DOCUMENT] = openapi.document(
+        routes, base_path=config.base_path, version=config.version
+    )
+    app.add_routes(below(config.base_path, [*routes, *Page(config.page_dir).routes()]))
     return app
 
 

@@ -6,11 +6,12 @@ signal has its ordinary effect and doesn't wait.
 """
 
 import asyncio
-import contextlib
 import signal
 import socket
+import ssl
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 
 from aiohttp import web
 
@@ -35,17 +36,26 @@ def bind(host: str, port: int) -> socket.socket:
     return sock
 
 
-def url_of(sock: socket.socket) -> str:
+def url_of(sock: socket.socket, *, is_secure: bool = False) -> str:
     """The URL that a bound socket is reached by."""
     host, port = sock.getsockname()[:2]
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    name = f"[{host}]" if ":" in host else host
+    return f"{'https' if is_secure else 'http'}://{name}:{port}"
+
+
+def tls_context(cert: Path, key: Path) -> ssl.SSLContext:
+    """What https is served with. Raises OSError, also for files that don't fit together."""
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(cert, key)
+    return context
 
 
 class Serving:
     """The serving of one application; `stop` ends it from within, as a signal does from without."""
 
-    def __init__(self, sock: socket.socket) -> None:
+    def __init__(self, sock: socket.socket, tls: ssl.SSLContext | None = None) -> None:
         self._sock = sock
+        self._tls = tls
         self._task: asyncio.Task[None] | None = None
 
     def stop(self) -> None:
@@ -67,9 +77,10 @@ class Serving:
         assert self._task is not None, "run is run by a task"
         is_listening = False
         try:
-            with _stopped_by_signals(self._task), contextlib.suppress(asyncio.CancelledError):
+            with _stopped_by_signals(self._task), suppress(asyncio.CancelledError):
                 await runner.setup()
-                await web.SockSite(runner, self._sock, backlog=_BACKLOG).start()
+                site = web.SockSite(runner, self._sock, ssl_context=self._tls, backlog=_BACKLOG)
+                await site.start()
                 is_listening = True
                 await asyncio.Event().wait()
             self._task.uncancel()

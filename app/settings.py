@@ -10,6 +10,7 @@ configurations made here are passed on.
 import difflib
 import ipaddress
 import os
+import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -21,6 +22,7 @@ from pydantic import (
     ByteSize,
     ConfigDict,
     Field,
+    IPvAnyNetwork,
     ValidationError,
     model_validator,
 )
@@ -34,6 +36,11 @@ CONFIG_FILE = "splice.toml"
 # A variable that is no setting: it names the file the settings are in.
 _CONFIG_VARIABLE = "SPLICE_CONFIG"
 _UNSET = ("", "none")
+# What pydantic says of these says nothing of what would be right.
+_REASONS = {
+    "byte_size": "a size is a number of bytes, or has a unit, as in 512MiB or 2GiB",
+    "int_parsing": "input should be a whole number",
+}
 
 
 def _split(value: object) -> object:
@@ -58,6 +65,8 @@ def _in_group(group: str) -> Any:  # noqa: ANN401 (pydantic's Field is typed so)
 
 Paths = Annotated[tuple[Path, ...], BeforeValidator(_split)]
 Names = Annotated[tuple[str, ...], BeforeValidator(_split)]
+Networks = Annotated[tuple[IPvAnyNetwork, ...], BeforeValidator(_split)]
+OptionalPath = Annotated[Path | None, BeforeValidator(_optional)]
 OptionalCount = Annotated[int | None, BeforeValidator(_optional)]
 OptionalNumber = Annotated[float | None, BeforeValidator(_optional)]
 OptionalBytes = Annotated[ByteSize | None, BeforeValidator(_optional)]
@@ -84,9 +93,19 @@ class Settings(BaseModel):
     port: int = _server(8000, "port to listen on; 0 takes a free one", ge=0, le=65535)
     allow_remote: bool = _server(
         False,
-        "listen on an address that other machines reach, though there are no API keys yet: "
-        "whoever reaches it may read and delete every conversation",
+        "listen on an address that other machines reach even while there are no API keys: "
+        "whoever reaches it may then read and delete every conversation",
     )
+    base_path: str = _server(
+        "", "path that everything is below, as in `/chat`, where a proxy passes it on whole"
+    )
+    trusted_proxies: Networks = _server(
+        (),
+        "addresses or networks of proxies whose `X-Forwarded-For` and `X-Forwarded-Host` are "
+        "believed; comma-separated",
+    )
+    tls_cert: OptionalPath = _server(None, "certificate chain in PEM; serves https")
+    tls_key: OptionalPath = _server(None, "the certificate's private key in PEM")
     data_dir: Path = _server(Path("data"), "folder for everything kept: database, models")
     database_url: str | None = _server(
         None, "SQLAlchemy URL of the database; by default `splice.db` in the data folder"
@@ -97,7 +116,9 @@ class Settings(BaseModel):
     mode: Mode = _model(
         Mode.FAST, "`exact`: same ids and seed, same tokens, always; `fast`: quicker number formats"
     )
-    attention: AttentionName = _model(AttentionName.AUTO, "attention backend")
+    attention: AttentionName = _model(
+        AttentionName.AUTO, "attention backend; `auto` lets the mode decide"
+    )
     max_context_tokens: OptionalCount = _model(
         None, "tokens a conversation may hold; can only lower what the model allows", ge=2
     )
@@ -159,11 +180,20 @@ class Settings(BaseModel):
     )
     outbox_size: int = _limits(256, "frames that may wait for one websocket", ge=1)
     max_streams: int = _limits(64, "replies one websocket may read at once", ge=1)
+    owner_requests_per_minute: OptionalCount = _limits(
+        None, "requests and websocket frames an owner may send a minute; by default no limit", ge=1
+    )
+    owner_max_turns: OptionalCount = _limits(
+        None, "replies an owner may have in the making at once; by default no limit", ge=1
+    )
     send_timeout_s: Seconds = _limits(10.0, "seconds one send may take before the peer is dropped")
     heartbeat_s: Seconds = _limits(20.0, "seconds between pings on a websocket")
     sse_keepalive_s: Seconds = _limits(15.0, "seconds of silence before a comment on a stream")
     drain_timeout_s: Seconds = _limits(
         20.0, "seconds that running replies get to end when the server stops"
+    )
+    delete_grace_s: float = _limits(
+        86400.0, "seconds in which the deletion of a session can be undone", ge=0
     )
 
     log_level: Literal["debug", "info", "warning", "error"] = _log("info", "least level logged")
@@ -171,17 +201,24 @@ class Settings(BaseModel):
 
     @model_validator(mode="after")
     def _fit_together(self) -> Self:
-        if not self.allow_remote and not _is_loopback(self.host):
-            raise ValueError(
-                f"host {self.host!r} can be reached from other machines, and without API keys "
-                "(none exist yet) whoever reaches it may read and delete everything: "
-                "listen on 127.0.0.1, or say allow_remote if the network itself is trusted"
-            )
         if self.num_blocks is not None and self.cache_bytes is not None:
             raise ValueError("num_blocks and cache_bytes both set the cache's size: leave one out")
+        if (self.tls_cert is None) != (self.tls_key is None):
+            raise ValueError("tls_cert and tls_key go together: name both or neither")
+        if not re.fullmatch(r"(/[A-Za-z0-9._~-]+)*", self.base_path):
+            raise ValueError(
+                "base_path begins with a slash, ends without one, and has letters, digits and ._~- "
+                "in between"
+            )
         if self.mode is Mode.EXACT and self.attention is AttentionName.BATCHED:
             raise ValueError("mode exact needs the reference attention, not batched")
         return self
+
+    @property
+    def is_guarded_by_address(self) -> bool:
+        """Whether the server may run without API keys, by its address or by the operator's word."""
+        is_only_near = _is_loopback(self.host) and not self.trusted_proxies
+        return self.allow_remote or is_only_near
 
     @property
     def models_dir(self) -> Path:
@@ -280,6 +317,11 @@ def _from_file(
         raise SettingsError(
             f"the settings file {path or CONFIG_FILE} can't be read: {exc}"
         ) from exc
+    tables = [key for key, value in values.items() if isinstance(value, dict)]
+    if tables:
+        raise SettingsError(
+            f"{path or CONFIG_FILE} has the table [{tables[0]}]: write the settings without tables"
+        )
     unknown = [key for key in values if key not in Settings.model_fields]
     if unknown:
         where = f"key of {path or CONFIG_FILE}"
@@ -302,7 +344,7 @@ def _fault(error: ErrorDetails, origins: Mapping[str, str]) -> str:
     if not error["loc"]:
         return message
     name = str(error["loc"][0])
-    message = message[:1].lower() + message[1:]
+    message = _REASONS.get(error["type"]) or message[:1].lower() + message[1:]
     return f"{name} ({origins.get(name, 'default')}) = {error['input']!r}: {message}"
 
 

@@ -4,9 +4,10 @@
 """
 
 from collections.abc import Iterator
+from enum import StrEnum
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
@@ -49,6 +50,15 @@ def default_of(field: FieldInfo) -> str:
     return str(value.human_readable()) if hasattr(value, "human_readable") else str(value)
 
 
+def meaning_of(field: FieldInfo) -> str:
+    """What a setting means, with the words it may be where its description leaves some out."""
+    described = field.description or ""
+    choices = [_code(choice) for choice in _choices(field.annotation)]
+    if all(choice in described for choice in choices):
+        return described
+    return f"{described} ({', '.join(choices)})"
+
+
 def page() -> str:
     """The whole of docs/settings.md."""
     parts = [_PAGE]
@@ -57,7 +67,7 @@ def page() -> str:
     ):
         rows = [
             f"| `{flag(name)}` | `{variable(name)}` | {_code(default_of(field))} "
-            f"| {field.description} |"
+            f"| {meaning_of(field)} |"
             for name in names
             for field in [Settings.model_fields[name]]
         ]
@@ -69,7 +79,7 @@ def page() -> str:
 def table() -> str:
     """The short table for the README."""
     rows = [
-        f"| `{flag(name)}` | {_code(default_of(field))} | {field.description} |"
+        f"| `{flag(name)}` | {_code(default_of(field))} | {meaning_of(field)} |"
         for name, field in Settings.model_fields.items()
     ]
     return "\n".join([BEGIN, "| flag | default | meaning |", "|---|---|---|", *rows, END])
@@ -89,6 +99,12 @@ def documents(root: Path) -> Iterator[tuple[Path, str]]:
     yield root / "docs" / "settings.md", page()
     readme = root / "README.md"
     yield readme, with_table(readme.read_text(encoding="utf-8"))
+
+
+def _choices(kind: Any) -> tuple[str, ...]:  # noqa: ANN401 (an annotation can be anything)
+    if isinstance(kind, type) and issubclass(kind, StrEnum):
+        return tuple(kind)
+    return get_args(kind) if get_origin(kind) is Literal else ()
 
 
 def _code(text: str) -> str:

@@ -2,9 +2,9 @@
 
 from contextlib import suppress
 
-import orjson
 from aiohttp import web
 
+from app.answer import json_answer
 from app.errors import DOMAIN_ERRORS
 from app.keys import ENGINE, MANAGER, METRICS, READINESS
 from app.representation import cache_object
@@ -23,7 +23,7 @@ def routes() -> list[web.RouteDef]:
 
 async def healthz(request: web.Request) -> web.Response:
     """Answer as long as the event loop runs."""
-    return web.json_response({"status": "ok"})
+    return json_answer({"status": "ok"})
 
 
 async def readyz(request: web.Request) -> web.Response:
@@ -32,7 +32,7 @@ async def readyz(request: web.Request) -> web.Response:
     is_ready = readiness.is_ready(state)
     body = {"status": "ready" if is_ready else "unready", **readiness.report(state)}
     headers = {} if is_ready else {"Retry-After": "1"}
-    return web.json_response(body, status=200 if is_ready else 503, headers=headers)
+    return json_answer(body, status=200 if is_ready else 503, headers=headers)
 
 
 async def metrics(request: web.Request) -> web.Response:
@@ -53,5 +53,4 @@ async def metrics(request: web.Request) -> web.Response:
 async def cache(request: web.Request) -> web.Response:
     """Show the block pool."""
     engine = request.app[ENGINE]
-    body = cache_object(engine.info, await engine.stats())
-    return web.Response(body=orjson.dumps(body), content_type="application/json")
+    return json_answer(cache_object(engine.info, await engine.stats()))

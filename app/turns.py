@@ -7,13 +7,20 @@ from collections.abc import AsyncGenerator
 
 from aiohttp import web
 
+from app.answer import json_answer
 from app.keys import MANAGER, OWNER
-from app.parsing import read_body
+from app.parsing import integer_of, read_body, truth_of
 from app.peer import beside, closing, until_gone
-from app.protocol import EmptyBody, RegenerateBody, TurnBody
-from app.regenerating import params_for_regenerate
+from app.protocol import (
+    ContinueBody,
+    EmptyBody,
+    RegenerateBody,
+    TurnBody,
+    more_tokens,
+    session_params,
+)
 from app.representation import event_object, list_object, turn_object
-from app.rest import integer_of, json_answer, session_of, truth_of
+from app.rest import session_of
 from app.sampling import default_params
 from app.sse import named_event, serve_sse
 from sessions.errors import TurnNotFoundError
@@ -29,6 +36,7 @@ def routes() -> list[web.RouteDef]:
         web.get(turns + "/{turn}", get),
         web.post(turns + "/{turn}/cancel", cancel),
         web.post(turns + "/{turn}/regenerate", regenerate),
+        web.post(turns + "/{turn}/continue", go_on),
     ]
 
 
@@ -43,9 +51,10 @@ async def list_turns(request: web.Request) -> web.Response:
 async def submit(request: web.Request) -> web.StreamResponse:
     """Begin a turn and answer with its events, or with the turn once it has ended."""
     body = await read_body(request, TurnBody)
-    turn = await request.app[MANAGER].submit(
-        request[OWNER], session_of(request), body.to_request(default_params(request.app))
-    )
+    manager, owner = request.app[MANAGER], request[OWNER]
+    session = await manager.get(owner, session_of(request))
+    params = session_params(session, default_params(request.app))
+    turn = await manager.submit(owner, session.id, body.to_request(params))
     return await _answer(request, turn, is_streamed=body.stream)
 
 
@@ -56,10 +65,25 @@ async def regenerate(request: web.Request) -> web.StreamResponse:
     sibling = await request.app[MANAGER].regenerate(
         request[OWNER],
         turn.id,
-        params=params_for_regenerate(turn, body),
+        params=body.to_params_again(turn.params),
         client_turn_id=body.client_turn_id,
     )
     return await _answer(request, sibling, is_streamed=body.stream)
+
+
+async def go_on(request: web.Request) -> web.StreamResponse:
+    """Go on with a reply that was cut, in a sibling of its turn."""
+    body = await read_body(request, ContinueBody)
+    manager, owner = request.app[MANAGER], request[OWNER]
+    cut = await _turn_of(request)
+    session = await manager.get(owner, cut.session_id)
+    turn = await manager.go_on(
+        owner,
+        cut.id,
+        max_more_tokens=more_tokens(session, body, default_params(request.app)),
+        client_turn_id=body.client_turn_id,
+    )
+    return await _answer(request, turn, is_streamed=body.stream)
 
 
 async def get(request: web.Request) -> web.StreamResponse:

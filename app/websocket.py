@@ -1,9 +1,10 @@
 """The websocket: any number of conversations on one socket.
 
 One connection is one task group: the handler reads, one writer sends (`app/outbox.py`), and each
-frame that takes time has a task of its own, at most `max_streams` of them. All of them end with
-the socket; no turn does, for turns belong to the session manager. A response has at most one
-reader a socket: asking again moves its cursor.
+frame that takes time has a task of its own, at most `max_streams` readers and as many cancels, so
+that whoever reads all it may can still stop one. All of them end with the socket; no turn does, for
+turns belong to the session manager. A response has at most one reader a socket: asking again moves
+its cursor.
 """
 
 import asyncio
@@ -12,12 +13,13 @@ import logging
 from aiohttp import WSMessage, WSMsgType, web
 
 from app.errors import PeerGoneError, RequestError, boundary
-from app.keys import CONFIG, MANAGER, METRICS, OWNER, READINESS, REQUEST_ID
+from app.keys import CONFIG, KEY, KEY_RING, MANAGER, METRICS, OWNER, READINESS, REQUEST_ID
 from app.outbox import Outbox, SlowReaderError
 from app.parsing import read_json
 from app.peer import closing
 from app.protocol import (
     CancelFrame,
+    ContinueFrame,
     CreateFrame,
     Frame,
     PingFrame,
@@ -25,9 +27,11 @@ from app.protocol import (
     ResumeFrame,
     StreamFrame,
     event_id_of,
+    more_tokens,
     parse_frame,
+    session_params,
 )
-from app.regenerating import params_for_regenerate
+from app.rate import RATE_LIMIT
 from app.representation import event_object
 from app.sampling import default_params
 from sessions.errors import DrainingError, InvalidInputError
@@ -36,6 +40,7 @@ from sessions.types import SessionId, Turn, TurnId
 logger = logging.getLogger(__name__)
 
 GOING_AWAY = 1001
+KEY_REVOKED = 4401
 # Frames gather here below the socket before a send begins to wait for the peer.
 WRITER_LIMIT_BYTES = 64 * 1024
 
@@ -74,12 +79,15 @@ class Connection:
         self._app = request.app
         self._max_streams = config.max_streams
         self._owner = request[OWNER]
+        self._key = request.get(KEY)
         self._request_id = request[REQUEST_ID]
         self._outbox = Outbox(
             ws, request, size=config.outbox_size, send_timeout_s=config.send_timeout_s
         )
         self._tasks = asyncio.TaskGroup()
-        self._answers: set[asyncio.Task[None]] = set()
+        # Bounded by `max_streams` each.
+        self._readers: set[asyncio.Task[None]] = set()
+        self._cancels: set[asyncio.Task[None]] = set()
         self._reader_by_turn: dict[TurnId, asyncio.Task[None]] = {}
 
     async def run(self) -> None:
@@ -89,7 +97,7 @@ class Connection:
                 writer = self._tasks.create_task(self._outbox.run())
                 async for message in self._ws:
                     await self._receive(message)
-                for answer in self._answers:
+                for answer in (*self._readers, *self._cancels):
                     answer.cancel()
                 if not self._outbox.is_closing:
                     writer.cancel()
@@ -112,6 +120,9 @@ class Connection:
         with boundary(self._request_id) as caught:
             if message.type is not WSMsgType.TEXT:
                 raise InvalidInputError("frames must be text")
+            if not await self._is_allowed():
+                self.close(KEY_REVOKED)
+                return
             value = read_json(message.data)
             frame = parse_frame(value)
             self._metrics.frame(frame.type)
@@ -120,17 +131,29 @@ class Connection:
             self._metrics.frame("error")
             await self._outbox.put(caught.error.frame(event_id=event_id_of(value)))
 
+    async def _is_allowed(self) -> bool:
+        """Whether what opened the socket is still good: its key, or that none was needed.
+
+        Each frame asks, pings too.
+        """
+        ring = self._app[KEY_RING]
+        if self._key is None:
+            return not await ring.is_closed()
+        return await ring.holds(self._key)
+
     async def _dispatch(self, frame: Frame) -> None:
         if isinstance(frame, PingFrame):
             await self._outbox.put({"type": "pong", "nonce": frame.nonce})
             return
-        if len(self._answers) >= self._max_streams:
+        self._app[RATE_LIMIT].count(self._owner)
+        peers = self._cancels if isinstance(frame, CancelFrame) else self._readers
+        if len(peers) >= self._max_streams:
             message = f"at most {self._max_streams} replies are read on one socket at a time"
             raise RequestError(429, "too_many_streams", message, is_retryable=True)
         # Ends when the frame is answered, at the latest with the connection's task group.
         task = self._tasks.create_task(self._answer(frame))
-        self._answers.add(task)
-        task.add_done_callback(self._answers.discard)
+        peers.add(task)
+        task.add_done_callback(peers.discard)
 
     async def _answer(self, frame: StreamFrame | CancelFrame) -> None:
         """Do what a frame asks; never raises, for that would end its neighbours."""
@@ -148,15 +171,26 @@ class Connection:
         """Find or make the turn that a frame is about, and the cursor to read it from."""
         match frame:
             case CreateFrame():
-                request = frame.to_request(default_params(self._app))
-                session_id = SessionId(frame.conversation)
-                return await self._manager.submit(self._owner, session_id, request), -1
+                session = await self._manager.get(self._owner, SessionId(frame.conversation))
+                params = session_params(session, default_params(self._app))
+                request = frame.to_request(params)
+                return await self._manager.submit(self._owner, session.id, request), -1
             case RegenerateFrame():
                 turn_id = TurnId(frame.response_id)
                 turn = await self._manager.turn(self._owner, turn_id)
-                params = params_for_regenerate(turn, frame)
+                params = frame.to_params_again(turn.params)
                 turn = await self._manager.regenerate(
                     self._owner, turn_id, params=params, client_turn_id=frame.client_turn_id
+                )
+                return turn, -1
+            case ContinueFrame():
+                cut = await self._manager.turn(self._owner, TurnId(frame.response_id))
+                session = await self._manager.get(self._owner, cut.session_id)
+                turn = await self._manager.go_on(
+                    self._owner,
+                    cut.id,
+                    max_more_tokens=more_tokens(session, frame, default_params(self._app)),
+                    client_turn_id=frame.client_turn_id,
                 )
                 return turn, -1
             case ResumeFrame():
@@ -181,7 +215,7 @@ class Connection:
 
 
 async def websocket(request: web.Request) -> web.StreamResponse:
-    """`GET /v1/ws`. Host and origin were checked before (`app/security.py`)."""
+    """`GET /v1/ws`. Host, origin and key were checked before (`app/middleware.py`)."""
     if request.app[READINESS].is_draining:
         raise DrainingError("the server is stopping")
     config = request.app[CONFIG]

@@ -1,34 +1,32 @@
 """Checks and times the engine on a CUDA card: `python -m benchmarks gpu`.
 
 Needs torch, transformers and `model` alone: no network, no weights (they are random), no server.
-First turns, a regenerated and a forked reply, a rewind and eviction are held against a dense
-forward with both attention backends, float32; then a new turn behind a long history is timed with
-and without reuse, in bfloat16. Exits with 1 when a check fails.
+First some architectures go through their trials (`benchmarks.trial`) with both attention backends,
+float32; then a new turn behind a long history is timed with and without reuse, in bfloat16. Exits
+with 1 when a check fails.
 """
 
 import argparse
 import random
 import statistics
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
 import transformers
-from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedConfig, PreTrainedModel
+from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedModel
 
-from benchmarks.dense import VOCAB_SIZE, DenseOracle, build_model, tiny_llama, tiny_qwen3
+from benchmarks.architectures import try_served
 from benchmarks.driver import Prompt, RawTokenizer, run
+from benchmarks.tiny_configs import SERVED
 from model.assembly import build_core
-from model.attention.base import IMPLEMENTATION, AttentionBackend, register
+from model.attention.base import IMPLEMENTATION, register
 from model.attention.batched import BatchedBackend
-from model.attention.reference import ReferenceBackend
 from model.config import EngineConfig
 from model.core import EngineCore
 
 HISTORIES = (500, 1000, 2000, 4000, 8000)
 NEW_TOKENS = 50
-REPLY_TOKENS = 8
 SHAPES: dict[str, dict[str, int]] = {
     # Llama 3.2 1B and Llama 2 13B in everything but the vocabulary.
     "1b": {
@@ -55,6 +53,9 @@ def main(arguments: list[str]) -> int:
         "--device", default="cuda", help="cuda (default) or cpu, to try the program"
     )
     parser.add_argument(
+        "--architectures", default="llama,qwen3,gemma2", help="model types to try, of the table's"
+    )
+    parser.add_argument(
         "--shapes", default="1b,13b", help=f"of {', '.join(SHAPES)}; empty: no timing"
     )
     parser.add_argument("--repeats", type=int, default=5, help="timed turns for each history")
@@ -65,81 +66,22 @@ def main(arguments: list[str]) -> int:
     device = torch.device(options.device)
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"
     print(f"{name}, torch {torch.__version__}, transformers {transformers.__version__}")
-    if not check(device):
+    if not check(device, set(options.architectures.split(","))):
         return 1
     for shape in filter(None, options.shapes.split(",")):
         measure(shape, device, options.repeats)
     return 0
 
 
-# Checks
-
-
-@dataclass(frozen=True, slots=True)
-class _Case:
-    name: str
-    config: PreTrainedConfig
-    backend: AttentionBackend
-
-
-def check(device: torch.device) -> bool:
-    """Hold every backend against the dense oracle; prints a line a case, and whether all passed."""
-    register()
+def check(device: torch.device, model_types: set[str]) -> bool:
+    """Try these architectures with every backend; prints a row for each, and whether all passed."""
     all_passed = True
-    for case in _cases(device):
-        oracle = DenseOracle(case.config, device)
-        try:
-            num_tokens = _scenario(_tiny_core(case, device), oracle)
-        except AssertionError as exc:
-            all_passed = False
-            print(f"FAILED  {case.name}: {exc}")
-        else:
-            print(f"passed  {case.name}: {num_tokens} tokens, {oracle.near_ties} near ties")
+    for architecture in SERVED:
+        if architecture.model_type in model_types:
+            finding = try_served(architecture, device)
+            print(finding.row, flush=True)
+            all_passed = all_passed and finding.is_good
     return all_passed
-
-
-def _cases(device: torch.device) -> Iterator[_Case]:
-    for config in (tiny_llama(), tiny_qwen3()):
-        for backend in (ReferenceBackend(), BatchedBackend(device)):
-            yield _Case(f"{config.model_type} with {backend.name} attention", config, backend)
-
-
-def _tiny_core(case: _Case, device: torch.device) -> EngineCore:
-    model = build_model(case.config, IMPLEMENTATION, device)
-    config = EngineConfig(num_blocks=48, block_size=4, token_budget=32, check_books=True)
-    return build_core(config, model, case.backend, RawTokenizer(), identity="tiny", eos=())
-
-
-def _scenario(core: EngineCore, oracle: DenseOracle) -> int:
-    """Turns, regenerate, fork, rewind and eviction; the number of tokens that were compared."""
-    ids = random.Random(3)
-    num_tokens = 0
-
-    def turn(prompt: Prompt, least_reused: int) -> list[int]:
-        nonlocal num_tokens
-        result = run(core, prompt, REPLY_TOKENS)
-        oracle.assert_greedy(prompt.token_ids, result.token_ids)
-        reused = result.claim.num_reused
-        assert reused >= least_reused, f"{prompt.name}: {reused} reused, {least_reused} wanted"
-        num_tokens += len(result.token_ids)
-        return [*prompt.token_ids, *result.token_ids]
-
-    def more(log: list[int], count: int) -> list[int]:
-        return log + [ids.randrange(VOCAB_SIZE) for _ in range(count)]
-
-    logs: list[list[int]] = [[]]
-    for i in range(5):
-        parent = f"t{i - 1}" if i else None
-        prompt = Prompt(name=f"t{i}", token_ids=more(logs[-1], 7 + i), parent=parent)
-        logs.append(turn(prompt, max(0, len(logs[-1]) - 1)))
-    last = logs[-1]
-    turn(Prompt(name="again", token_ids=last[:-REPLY_TOKENS], parent="t3"), len(logs[4]) - 1)
-    fork = Prompt(name="f", token_ids=more(last, 5), conversation="fork", parent="t4", origin="c")
-    turn(fork, len(last) - 1)
-    turn(Prompt(name="rewind", token_ids=more(logs[2], 9), parent="t1"), len(logs[2]) - 1)
-    core.evict(None)
-    turn(Prompt(name="evicted", token_ids=more(last, 3), parent="t4"), 0)
-    return num_tokens
 
 
 # Timing

@@ -59,7 +59,7 @@ class Architecture:
         return tiny_config(self.model_type, **self.settings)
 
 
-def tiny_config(model_type: str, **settings: Any) -> PreTrainedConfig:  # noqa: ANN401 (as sizes are)
+def tiny_config(model_type: str, **settings: object) -> PreTrainedConfig:
     """The small sizes that this type has under their usual names, and the settings."""
     cls: Callable[..., PreTrainedConfig] = CONFIG_MAPPING[model_type]
     default = cls()

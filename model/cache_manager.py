@@ -83,15 +83,19 @@ class CacheManager:
         sequence.num_named_blocks = sequence.num_computed_tokens // self.block_size
         self._running[sequence.id] = sequence
         self._pending.announce(sequence.id, self._missing_hashes(sequence))
-        return self._report(sequence)
+        report = self._report(sequence)
+        self._records.remember(sequence.request)
+        return report
 
     def _find_source(self, sequence: Sequence) -> ClaimSource:
         """The longest run of tokens that is there. What a table knows of its tokens' hashes is not
-        computed again, so that the cost is that of the new blocks."""
+        computed again, so the cost is that of the new blocks; unless the salt enters elsewhere."""
         table = best_table(sequence.token_ids, self._tables_for(sequence))
         num_known = table.num_tokens // self.block_size if table else 0
-        if table is not None and len(sequence.block_hashes) < num_known:
-            sequence.block_hashes = list(table.block_hashes[:num_known])
+        num_public = sequence.request.num_public_tokens
+        known = table.block_hashes if table and table.num_public_tokens == num_public else ()
+        if len(sequence.block_hashes) < num_known:
+            sequence.block_hashes = list(known[:num_known])
         self._hash_blocks(sequence, sequence.num_tokens)
         # The chain can only be longer if it has the block behind the table's last full one.
         beyond = sequence.block_hashes[num_known : num_known + 1]
@@ -123,6 +127,7 @@ class CacheManager:
                     other.num_computed_tokens,
                     other.table.block_ids,
                     other.block_hashes,
+                    other.request.num_public_tokens,
                 )
 
     def _parked_source(self, parked: ParkedTable, conversation_id: str) -> ClaimSource:
@@ -131,6 +136,7 @@ class CacheManager:
             parked.num_computed_tokens,
             parked.table.block_ids,
             parked.block_hashes,
+            parked.num_public_tokens,
             turn_id=parked.turn_id,
             is_own=parked.conversation_id == conversation_id,
         )
@@ -171,7 +177,6 @@ class CacheManager:
         request = sequence.request
         reused = min(sequence.num_computed_tokens, sequence.num_prompt_tokens)
         reason, diverged_at = self._records.explain(request, reused, self._hasher.fingerprint)
-        self._records.remember(request)
         return ClaimReport(
             num_prompt_tokens=sequence.num_prompt_tokens,
             from_device=reused,
@@ -210,11 +215,9 @@ class CacheManager:
 
     def _hash_blocks(self, sequence: Sequence, num_tokens: int) -> None:
         request = sequence.request
+        token_ids = memoryview(sequence.token_ids)[:num_tokens]  # not a copy of the history
         self._hasher.extend(
-            sequence.block_hashes,
-            sequence.token_ids[:num_tokens],
-            request.owner,
-            request.num_public_tokens,
+            sequence.block_hashes, token_ids, request.owner, request.num_public_tokens
         )
 
     # Park and release
@@ -237,6 +240,7 @@ class CacheManager:
                 owner=sequence.request.owner,
                 token_ids=sequence.token_ids,
                 block_hashes=sequence.block_hashes,
+                num_public_tokens=sequence.request.num_public_tokens,
                 table=BlockTable(self.block_size, sequence.table.block_ids),
                 num_computed_tokens=sequence.num_computed_tokens,
                 parked_s=now_s,
@@ -255,8 +259,8 @@ class CacheManager:
         self._pending.withdraw(sequence.id)
 
     def release_conversation(self, conversation_id: str) -> int:
-        """Give up a conversation's parked tables, and the names of the blocks that become free, so
-        that nothing is left to reuse. The number of blocks freed."""
+        """Give up a conversation's parked tables, and the names of the blocks that become free; how
+        many those are. Blocks that were taken from it before may keep theirs until reused."""
         self._records.forget(conversation_id)
         return self.evict(conversation_id)
 

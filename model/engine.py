@@ -125,7 +125,7 @@ class Engine:
         While the engine restarts it waits for it.
         """
         if self._state not in (EngineState.READY, EngineState.RESTARTING):
-            raise EngineUnavailableError(f"the engine is {self._state}")
+            raise self._unavailable()
         if request.request_id in self._flights:
             raise InvalidGenerationError(f"request id {request.request_id} is in use")
         flight = Flight(_with_seed(request), self._now())
@@ -237,9 +237,11 @@ class Engine:
         self._process = None
         if self._state is EngineState.READY:
             self._state = EngineState.RESTARTING
-            self._note_crash()
+            self._fail_queries(EngineDiedError("the engine's process ended"))
+            # The others wait for the next process.
+            self._flights = {k: f for k, f in self._flights.items() if f.survives_crash()}
         if self._state is EngineState.CLOSED:
-            self._note_crash()
+            self._fail_queries(EngineUnavailableError("the engine was closed"))
             self._fail_in_flight(EngineUnavailableError, "the engine was closed")
         exit_code = await process.end()
         if self._state in (EngineState.STARTING, EngineState.RESTARTING):
@@ -284,14 +286,10 @@ class Engine:
             self._num_crashes_in_a_row = 0
         flight.deliver(event, self._now())
 
-    def _note_crash(self) -> None:
-        """The process ended: queries fail, generations wait for the next one, if one comes."""
+    def _fail_queries(self, error: ModelError) -> None:
         for answer in self._queries.values():
             if not answer.done():
-                answer.set_exception(EngineDiedError("the engine's process ended"))
-        if self._state is EngineState.RESTARTING:
-            survivors = {k: f for k, f in self._flights.items() if f.survives_crash()}
-            self._flights = survivors
+                answer.set_exception(error)
 
     def _fail_in_flight(self, error_class: type[ModelError], message: str) -> None:
         for flight in self._flights.values():
@@ -299,12 +297,13 @@ class Engine:
         self._flights.clear()
 
     def _give_up(self, message: str) -> None:
-        logger.error("the engine can't be started: %s", message)
         self._state = EngineState.FAILED
         self._failure = message
         self._fail_in_flight(EngineDiedError, message)
         if self._loaded and not self._loaded.done():
-            self._loaded.set_exception(ModelLoadError(message))
+            self._loaded.set_exception(ModelLoadError(message))  # whoever starts it says so
+        else:
+            logger.error("the engine can't be started again: %s", message)
 
 
 def _with_seed(request: GenerationRequest) -> GenerationRequest:

@@ -1,7 +1,8 @@
 """What crosses the process boundary: frozen dataclasses of plain values, nothing else.
 
-A generation is answered by one `GenerationStarted`, any number of `GenerationDelta` and one
-`GenerationFinished`; when it can't go on, by a `ModelError` raised out of the stream.
+A generation is answered by one `GenerationStarted` (none if it ended while it waited), any number
+of `GenerationDelta` and one `GenerationFinished`; when it can't go on, by a `ModelError` raised out
+of the stream.
 """
 
 from collections.abc import Sequence

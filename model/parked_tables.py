@@ -23,6 +23,7 @@ class ParkedTable:
     owner: str
     token_ids: Sequence[int]
     block_hashes: list[BlockHash]
+    num_public_tokens: int
     table: BlockTable
     num_computed_tokens: int
     parked_s: float

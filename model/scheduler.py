@@ -11,9 +11,10 @@ Invariants:
     the oldest running sequence is never preempted for another, so somebody always gets on
 """
 
-from collections import Counter
+from collections import Counter, defaultdict, deque
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from heapq import heapify, heappop, heapreplace
 
 from model.cache_manager import CacheManager, PrefixPendingError
 from model.errors import OutOfBlocksError
@@ -31,6 +32,22 @@ class Scheduled:
     def has_logits(self) -> bool:
         """Whether the step reaches the sequence's last token, so that a new one is sampled."""
         return self.num_tokens == self.sequence.num_uncomputed_tokens
+
+
+@dataclass(slots=True)
+class _Plan:
+    """A step as far as it is decided; `num_left` is what is left of the token budget."""
+
+    num_left: int
+    by_id: dict[str, Scheduled] = field(default_factory=dict)
+
+    def add(self, sequence: Sequence, num_tokens: int) -> None:
+        self.by_id[sequence.id] = Scheduled(sequence, num_tokens)
+        self.num_left -= num_tokens
+
+    def drop(self, sequence: Sequence) -> None:
+        if (dropped := self.by_id.pop(sequence.id, None)) is not None:
+            self.num_left += dropped.num_tokens
 
 
 class Scheduler:
@@ -62,7 +79,7 @@ class Scheduler:
 
     def schedule(self) -> list[Scheduled]:
         """Decide the next step, with blocks for every token in it; empty if there is no work."""
-        plan: dict[str, Scheduled] = {}
+        plan = _Plan(self._token_budget)
         for sequence in list(self.running):
             if sequence.num_uncomputed_tokens == 1:
                 self._extend(plan, sequence)
@@ -70,24 +87,23 @@ class Scheduler:
             if sequence.num_uncomputed_tokens > 1:
                 self._extend(plan, sequence)
         self._admit(plan)
-        assert plan or not self.has_work, "nobody gets on"
-        return list(plan.values())
+        assert plan.by_id or not self.has_work, "nobody gets on"
+        return list(plan.by_id.values())
 
-    def _extend(self, plan: dict[str, Scheduled], sequence: Sequence) -> None:
+    def _extend(self, plan: _Plan, sequence: Sequence) -> None:
         """Plan the sequence's next tokens, preempting from the youngest on while blocks lack."""
-        budget = self._token_budget - sum(s.num_tokens for s in plan.values())
-        num_tokens = min(sequence.num_uncomputed_tokens, budget)
+        num_tokens = min(sequence.num_uncomputed_tokens, plan.num_left)
         while num_tokens > 0 and sequence.status is SequenceStatus.RUNNING:
             try:
                 self._cache.grow(sequence, num_tokens)
             except OutOfBlocksError:
                 self._preempt(plan, max(self.running, key=_age))
             else:
-                plan[sequence.id] = Scheduled(sequence, num_tokens)
+                plan.add(sequence, num_tokens)
                 return
 
-    def _preempt(self, plan: dict[str, Scheduled], victim: Sequence) -> None:
-        plan.pop(victim.id, None)
+    def _preempt(self, plan: _Plan, victim: Sequence) -> None:
+        plan.drop(victim)
         self._cache.release(victim)
         self.running.remove(victim)
         victim.status = SequenceStatus.WAITING
@@ -96,10 +112,11 @@ class Scheduler:
         self.waiting.append(victim)
         self.waiting.sort(key=_age)
 
-    def _admit(self, plan: dict[str, Scheduled]) -> None:
-        for sequence in self._candidates():
-            budget = self._token_budget - sum(s.num_tokens for s in plan.values())
-            if budget <= 0 or len(self.running) >= self._max_running:
+    def _admit(self, plan: _Plan) -> None:
+        candidates = self._candidates()
+        while plan.num_left > 0 and len(self.running) < self._max_running:
+            sequence = next(candidates, None)
+            if sequence is None:
                 return
             try:
                 self._start(sequence)
@@ -107,25 +124,30 @@ class Scheduler:
                 continue  # it waits for another's tokens, not for blocks: others may overtake
             except OutOfBlocksError:
                 return  # nobody overtakes a sequence that waits for blocks
-            num_tokens = min(sequence.num_uncomputed_tokens, budget)
+            num_tokens = min(sequence.num_uncomputed_tokens, plan.num_left)
             self._cache.grow(sequence, num_tokens)
-            plan[sequence.id] = Scheduled(sequence, num_tokens)
+            plan.add(sequence, num_tokens)
 
     def _candidates(self) -> Iterator[Sequence]:
         """The waiting, fairest first, counting each one as running once it is handed out."""
         num_running = Counter(s.request.owner for s in self.running)
-        waiting = list(self.waiting)
-        while waiting:
-            chosen = min(waiting, key=lambda s: (num_running[s.request.owner], _age(s)))
-            waiting.remove(chosen)
-            num_running[chosen.request.owner] += 1
-            yield chosen
+        waiting = list(self.waiting)  # in order of arrival, so a place says who came first
+        places: defaultdict[str, deque[int]] = defaultdict(deque)
+        for place, sequence in enumerate(waiting):
+            places[sequence.request.owner].append(place)
+        owners = [(num_running[owner], queue.popleft(), owner) for owner, queue in places.items()]
+        heapify(owners)
+        while owners:
+            num, place, owner = owners[0]
+            if places[owner]:
+                heapreplace(owners, (num + 1, places[owner].popleft(), owner))
+            else:
+                heappop(owners)
+            yield waiting[place]
 
     def _start(self, sequence: Sequence) -> None:
         report = self._cache.claim(sequence)
-        sequence.claim = (
-            sequence.claim or report
-        )  # a second claim, after preemption, says nothing new
+        sequence.claim = sequence.claim or report  # one after preemption says nothing new
         sequence.status = SequenceStatus.RUNNING
         self.waiting.remove(sequence)
         self.running.append(sequence)

@@ -54,6 +54,8 @@ def _reasons(config: PreTrainedConfig) -> Iterator[str]:
         yield "it takes images or audio, and this server takes text alone"
     if getattr(config, "is_encoder_decoder", False):
         yield "it is an encoder with a decoder, and only decoders have a cache by token"
+    elif config.get_text_config(decoder=True) is not config:
+        yield "it is made of several models, and this server takes text alone"
     if getattr(config, "kv_lora_rank", None):
         yield "its latent attention (MLA) keeps compressed keys and values in a layout of its own"
     layers = {str(kind) for kind in getattr(config, "layer_types", None) or ()}
@@ -67,8 +69,7 @@ def _reasons(config: PreTrainedConfig) -> Iterator[str]:
     if any(_rope_type(rope) == "dynamic" for rope in _ropes(config)):
         yield "its dynamic RoPE makes a token's position depend on the rest of the batch"
     yield from _class_reasons(config)
-    text = config.get_text_config(decoder=True)
-    if not isinstance(getattr(text, "max_position_embeddings", None), int):
+    if not isinstance(getattr(config, "max_position_embeddings", None), int):
         yield "it does not say how many positions it has (max_position_embeddings)"
 
 

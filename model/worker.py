@@ -92,6 +92,8 @@ class Worker:
             self._take_commands()
             if self._core.has_work:
                 self._report(self._step())
+                if not self._core.has_work:
+                    self._core.audit()  # behind the last report, for it takes its time
 
     def _take_commands(self) -> None:
         """Everything that has arrived; waits for something while there is nothing to compute."""

@@ -4,15 +4,18 @@ What makes a turn impossible (a busy branch, a prompt too long, messages the tem
 raised here, and leaves nothing behind.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
+from functools import partial
 
 from model.config import SamplingParams
 from model.engine import Engine
 from model.errors import ContextLengthError, InvalidGenerationError
 from model.messages import EngineInfo, GenerationRequest
 from sessions.errors import (
+    ConflictError,
     IdempotencyConflictError,
     RevisionConflictError,
     SessionBusyError,
@@ -22,6 +25,7 @@ from sessions.errors import (
 from sessions.ids import new_item_id, new_turn_id
 from sessions.preparation import Preparations
 from sessions.prompt import Prompt, PromptComposer
+from sessions.reply import PartialReply, partial_reply
 from sessions.store import Store
 from sessions.token_log import TokenSpan
 from sessions.turn_writes import Lease, NewTurn
@@ -39,7 +43,6 @@ from sessions.types import (
 )
 from sessions.validation import check_client_turn_id, check_params, check_request, digest
 
-# Each try loses only to another writer who got further.
 MAX_TRIES = 5
 
 
@@ -62,13 +65,22 @@ class Admitted:
     prompt: Prompt
     lease: Lease
     generation: GenerationRequest
+    partial: PartialReply | None = None  # what its reply begins with
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Beginning:
+    """What a turn's reply is drawn from."""
+
+    prompt: Prompt
+    params: SamplingParams
+    partial: PartialReply | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Asked:
     """What the ways to ask for a turn have in common."""
 
-    owner: OwnerId
     session: Session
     params: SamplingParams
     client_turn_id: str | None
@@ -102,41 +114,15 @@ class Admission:
     ) -> Admitted | Turn:
         """A new turn, or the one that the same `client_turn_id` made before."""
         check_request(request, max_chars=self._rules.max_input_chars)
-        is_given = request.parent_given or request.parent is not None
         named = digest(
             {
                 "input": [asdict(message) for message in request.input],
                 "params": asdict(request.params),
                 "metadata": request.metadata,
-                "parent": [request.parent] if is_given else None,
+                "parent": [request.parent] if _names_parent(request) else None,
             }
         )
-        for _ in range(MAX_TRIES):
-            session = await self._store.session(owner, session_id)
-            known = await self._known(session, request.client_turn_id, named)
-            if known is not None:
-                return known
-            parent = await self._parent(
-                session, request.parent if is_given else session.head_turn_id
-            )
-            if parent is not None and parent.status.is_active:
-                raise _still_active(parent, is_given=is_given)
-            asked = _Asked(
-                owner=owner,
-                session=session,
-                params=request.params,
-                client_turn_id=request.client_turn_id,
-                metadata=request.metadata,
-                digest=named,
-                follows_head=not is_given,
-            )
-            prompt = await self._composer.compose(session, parent, request.input)
-            turn = self._new_turn(asked, parent, request.input)
-            try:
-                return await self._insert(asked, turn, prompt, input_turn_id=turn.id)
-            except RevisionConflictError:
-                continue
-        raise RevisionConflictError("the session kept changing; try again")
+        return await _retried(partial(self._submit, owner, session_id, request, named))
 
     async def regenerate(
         self,
@@ -147,10 +133,58 @@ class Admission:
         client_turn_id: str | None,
     ) -> Admitted | Turn:
         """A sibling: the same parent, the same input items, a reply of its own."""
-        check_client_turn_id(client_turn_id)
         check_params(params)
         named = digest({"regenerate": turn_id, "params": asdict(params)})
-        for _ in range(MAX_TRIES):
+
+        async def begin(session: Session, sibling: Turn, parent: Turn | None) -> _Beginning:
+            messages = [InputMessage(role=i.role, text=i.text) for i in sibling.input_items]
+            prompt = await self._composer.compose_again(session, sibling, messages, parent)
+            return _Beginning(prompt=prompt, params=params)
+
+        return await self._beside(owner, turn_id, client_turn_id, named, begin)
+
+    async def go_on(
+        self,
+        owner: OwnerId,
+        turn_id: TurnId,
+        *,
+        max_more_tokens: int | None,
+        client_turn_id: str | None,
+    ) -> Admitted | Turn:
+        """A sibling whose reply begins with the whole of a cut one's, token for token.
+
+        Raises ConflictError for a reply that came to its own end, or that another model wrote.
+        """
+        named = digest({"continue": turn_id, "max_more_tokens": max_more_tokens})
+
+        async def begin(session: Session, cut: Turn, parent: Turn | None) -> _Beginning:
+            if cut.status is TurnStatus.COMPLETED:
+                raise ConflictError(f"{turn_id} is complete; there is nothing to continue")
+            span = (await self._composer.log(turn_id)).span
+            if span.fingerprint != self._engine.info.fingerprint:
+                raise ConflictError(f"{turn_id} was begun by another model; regenerate it instead")
+            prompt = await self._composer.recall(session, cut, parent)
+            limit = None if max_more_tokens is None else len(span.reply_ids) + max_more_tokens
+            return _Beginning(
+                prompt=prompt,
+                params=replace(cut.params, max_output_tokens=limit),
+                partial=partial_reply(cut, span.reply_ids) if span.reply_ids else None,
+            )
+
+        return await self._beside(owner, turn_id, client_turn_id, named, begin)
+
+    async def _beside(
+        self,
+        owner: OwnerId,
+        turn_id: TurnId,
+        client_turn_id: str | None,
+        named: str,
+        begin: Callable[[Session, Turn, Turn | None], Awaitable[_Beginning]],
+    ) -> Admitted | Turn:
+        """A sibling of an ended turn, or the one that the same `client_turn_id` made before."""
+        check_client_turn_id(client_turn_id)
+
+        async def attempt() -> Admitted | Turn:
             sibling = await self._store.turn(owner, turn_id)
             session = await self._store.session(owner, sibling.session_id)
             known = await self._known(session, client_turn_id, named)
@@ -159,33 +193,58 @@ class Admission:
             if sibling.status.is_active:
                 raise _still_active(sibling, is_given=True)
             parent = await self._parent(session, sibling.parent_id)
+            begun = await begin(session, sibling, parent)
             asked = _Asked(
-                owner=owner,
                 session=session,
-                params=params,
+                params=begun.params,
                 client_turn_id=client_turn_id,
                 metadata=sibling.metadata,
                 digest=named,
                 follows_head=False,
             )
-            messages = [InputMessage(role=i.role, text=i.text) for i in sibling.input_items]
-            prompt = await self._composer.compose_again(session, sibling, messages, parent)
             turn = self._new_turn(asked, parent, sibling.input_items)
             # Input items are shared along a row of siblings: they are the first one's.
             input_turn_id = sibling.input_items[0].turn_id
-            try:
-                return await self._insert(asked, turn, prompt, input_turn_id=input_turn_id)
-            except RevisionConflictError:
-                continue
-        raise RevisionConflictError("the session kept changing; try again")
+            return await self._insert(asked, turn, begun, input_turn_id=input_turn_id)
+
+        return await _retried(attempt)
+
+    async def turn_of(self, session: Session, turn_id: TurnId) -> Turn:
+        """A turn of the session, or one before its fork; raises when there is no such."""
+        turn = await self._parent(session, turn_id)
+        assert turn is not None
+        return turn
 
     async def ended_turn(self, session: Session, turn_id: TurnId) -> Turn:
         """A turn that something may follow; raises when there is no such, or not yet."""
-        turn = await self._parent(session, turn_id)
-        assert turn is not None
+        turn = await self.turn_of(session, turn_id)
         if turn.status.is_active:
             raise _still_active(turn, is_given=True)
         return turn
+
+    async def _submit(
+        self, owner: OwnerId, session_id: SessionId, request: TurnRequest, named: str
+    ) -> Admitted | Turn:
+        session = await self._store.session(owner, session_id)
+        known = await self._known(session, request.client_turn_id, named)
+        if known is not None:
+            return known
+        is_given = _names_parent(request)
+        parent = await self._parent(session, request.parent if is_given else session.head_turn_id)
+        if parent is not None and parent.status.is_active:
+            raise _still_active(parent, is_given=is_given)
+        asked = _Asked(
+            session=session,
+            params=request.params,
+            client_turn_id=request.client_turn_id,
+            metadata=request.metadata,
+            digest=named,
+            follows_head=not is_given,
+        )
+        prompt = await self._composer.compose(session, parent, request.input)
+        turn = self._new_turn(asked, parent, request.input)
+        begun = _Beginning(prompt=prompt, params=request.params)
+        return await self._insert(asked, turn, begun, input_turn_id=turn.id)
 
     async def _known(self, session: Session, client_turn_id: str | None, named: str) -> Turn | None:
         if client_turn_id is None:
@@ -240,10 +299,11 @@ class Admission:
         )
 
     async def _insert(
-        self, asked: _Asked, turn: Turn, prompt: Prompt, *, input_turn_id: TurnId
+        self, asked: _Asked, turn: Turn, begun: _Beginning, *, input_turn_id: TurnId
     ) -> Admitted:
-        info = self._engine.info
-        _check_fits(info, prompt, turn.params)
+        info, prompt, partial = self._engine.info, begun.prompt, begun.partial
+        num_tokens = len(prompt.token_ids) + (len(partial.ids) if partial is not None else 0)
+        _check_fits(info, num_tokens, turn.params)
         span = prompt.span(turn.id, info.fingerprint)
         until = turn.created_at + timedelta(seconds=self._rules.lease_s)
         lease = Lease(turn_id=turn.id, runner_id=self._rules.runner_id, until=until)
@@ -258,14 +318,31 @@ class Admission:
             )
         )
         prompt = await self._preparations.claim(asked.session, prompt)
+        generation = prompt.generation(turn.id, asked.session, turn.params)
+        if partial is not None:
+            generation = replace(generation, resumed_ids=partial.ids)
         return Admitted(
             session=asked.session,
             turn=turn,
             span=span,
             prompt=prompt,
             lease=lease,
-            generation=prompt.generation(turn.id, asked.session, turn.params),
+            generation=generation,
+            partial=partial,
         )
+
+
+async def _retried(attempt: Callable[[], Awaitable[Admitted | Turn]]) -> Admitted | Turn:
+    """Read everything again while others write first; each of them got further."""
+    for _ in range(MAX_TRIES):
+        with suppress(RevisionConflictError):
+            return await attempt()
+    raise RevisionConflictError("the session kept changing; try again")
+
+
+def _names_parent(request: TurnRequest) -> bool:
+    """Whether it says what it follows; None is a beginning then, and not the head."""
+    return request.parent_given or request.parent is not None
 
 
 def _new_item(message: InputMessage, session_id: SessionId, turn_id: TurnId, now: datetime) -> Item:
@@ -281,10 +358,10 @@ def _new_item(message: InputMessage, session_id: SessionId, turn_id: TurnId, now
     )
 
 
-def _check_fits(info: EngineInfo, prompt: Prompt, params: SamplingParams) -> None:
+def _check_fits(info: EngineInfo, num_tokens: int, params: SamplingParams) -> None:
     """What the engine would refuse for good: here it still leaves nothing behind."""
-    if len(prompt.token_ids) + 1 > info.max_context_tokens:
-        raise ContextLengthError(len(prompt.token_ids), info.max_context_tokens)
+    if num_tokens + 1 > info.max_context_tokens:
+        raise ContextLengthError(num_tokens, info.max_context_tokens)
     for token_id, _ in params.logit_bias:
         if not 0 <= token_id < info.vocab_size:
             raise InvalidGenerationError(f"no token has id {token_id}", param="logit_bias")

@@ -12,6 +12,7 @@ from model.config import SamplingParams
 from model.engine import Engine
 from model.errors import EngineUnavailableError
 from model.messages import GenerationEvent, GenerationRequest
+from sessions.places import Places
 from sessions.public_prefix import PublicPrefixes
 from sessions.rendering import Renderer
 from sessions.types import InputMessage, OwnerId
@@ -27,10 +28,12 @@ class Completions:
         engine: Engine,
         max_input_chars: int = MAX_INPUT_CHARS,
         public_instructions: frozenset[str] = frozenset(),
+        places: Places | None = None,
     ) -> None:
         self._engine = engine
         self._public_instructions = public_instructions
         self._public: PublicPrefixes | None = None
+        self._places = places or Places()
         self._max_input_chars = max_input_chars
         self._renderer: Renderer | None = None
 
@@ -49,20 +52,25 @@ class Completions:
     ) -> AsyncIterator[GenerationEvent]:
         """Generate; leaving the iterator early (aclose) cancels.
 
-        Raises InvalidInputError for messages that can't be rendered, and what the engine raises.
+        Raises InvalidInputError for messages that can't be rendered, TooManyTurnsError, and what
+        the engine raises.
         """
         if self._renderer is None or self._public is None:
             raise EngineUnavailableError("the engine is starting")
         check_messages(messages, max_chars=self._max_input_chars)
-        token_ids = await asyncio.to_thread(self._renderer.whole, messages)
-        request = GenerationRequest(
-            request_id=request_id,
-            token_ids=token_ids,
-            params=params,
-            owner=owner,
-            num_public_tokens=await asyncio.to_thread(self._public.count, messages, None),
-        )
-        generated = cast("AsyncGenerator[GenerationEvent, None]", self._engine.generate(request))
-        async with aclosing(generated):
-            async for event in generated:
-                yield event
+        self._places.take(owner)
+        try:
+            token_ids = await asyncio.to_thread(self._renderer.whole, messages)
+            request = GenerationRequest(
+                request_id=request_id,
+                token_ids=token_ids,
+                params=params,
+                owner=owner,
+                num_public_tokens=await asyncio.to_thread(self._public.count, messages, None),
+            )
+            generated = self._engine.generate(request)
+            async with aclosing(cast("AsyncGenerator[GenerationEvent, None]", generated)) as events:
+                async for event in events:
+                    yield event
+        finally:
+            self._places.leave(owner)

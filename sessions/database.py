@@ -28,6 +28,7 @@ from sqlalchemy.pool import ConnectionPoolEntry
 
 import migrations
 from sessions.errors import ForeignDatabaseError, StoreUnavailableError
+from sessions.search_index import SearchKind, prepare
 
 VERSION_TABLE = "splice_version"
 # Any number, as long as no other program on the same PostgreSQL takes it: "spli" in ASCII.
@@ -45,16 +46,22 @@ SQLITE_PRAGMAS = (
 
 
 class Database:
-    """One database by its URL; a bare `sqlite:` URL is given the async driver."""
+    """One database by its URL; a bare `sqlite:` URL is given the async driver.
 
-    def __init__(self, url: str) -> None:
+    Without `is_indexed` the search scans what there is, as it does where FTS5 is missing.
+    """
+
+    def __init__(self, url: str, *, is_indexed: bool = True) -> None:
+        self._is_indexed = is_indexed
+        self.search_kind = SearchKind.SCAN
         parsed = make_url(url)
         if parsed.drivername == "sqlite":
             parsed = parsed.set(drivername="sqlite+aiosqlite")
         elif parsed.drivername in ("postgresql", "postgres"):
             parsed = parsed.set(drivername="postgresql+psycopg")
         try:
-            self._engine = create_async_engine(parsed)
+            # Errors name the statement and never its values, which are what people wrote.
+            self._engine = create_async_engine(parsed, hide_parameters=True)
         except (NoSuchModuleError, ImportError) as exc:
             raise StoreUnavailableError(f"no driver for {parsed.drivername}: {exc}") from exc
         self._threads: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
@@ -68,7 +75,8 @@ class Database:
         self._readers = async_sessionmaker(reader, expire_on_commit=False)
 
     async def migrate(self) -> None:
-        """Bring the schema to head; a database already there is left as it is.
+        """Bring the schema to head, and the search's index; a database already there is left as
+        it is.
 
         Raises ForeignDatabaseError when there are tables that this program did not make, or when
         they were made by a newer version of it.
@@ -76,6 +84,7 @@ class Database:
         with _translated():
             async with self._engine.begin() as connection:
                 await connection.run_sync(_upgrade)
+                self.search_kind = await connection.run_sync(prepare, is_indexed=self._is_indexed)
 
     async def pending(self) -> tuple[str, ...]:
         """The revisions that `migrate` would apply, oldest first; changes nothing.

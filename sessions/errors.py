@@ -3,7 +3,8 @@
     SessionsError                    code                    retryable
     ├ NotFoundError                  not_found               no
     │ ├ SessionNotFoundError         session_not_found       no
-    │ └ TurnNotFoundError            turn_not_found          no
+    │ ├ TurnNotFoundError            turn_not_found          no
+    │ └ KeyNotFoundError             key_not_found           no
     ├ ConflictError                  conflict                no
     │ ├ SessionBusyError             session_busy            yes   the branch has an active turn
     │ ├ RevisionConflictError        revision_conflict       yes   somebody wrote first
@@ -11,6 +12,7 @@
     │ └ TurnNotEndedError            turn_not_ended          yes   a parent must have ended
     ├ InvalidInputError              invalid_request         no    `param` names the part
     │ └ UnsupportedInputError        unsupported_input       no    images, audio, hosted tools, ...
+    ├ TooManyTurnsError              too_many_turns          yes   of one owner at once
     ├ UnavailableError               unavailable             yes
     │ ├ DrainingError                draining                yes
     │ └ StoreUnavailableError        store_unavailable       yes
@@ -45,6 +47,12 @@ class TurnNotFoundError(NotFoundError):
     """No turn of this owner has the id."""
 
     code = "turn_not_found"
+
+
+class KeyNotFoundError(NotFoundError):
+    """No API key has the id."""
+
+    code = "key_not_found"
 
 
 class ConflictError(SessionsError):
@@ -94,6 +102,13 @@ class UnsupportedInputError(InvalidInputError):
     """A kind of input that this server does not take."""
 
     code = "unsupported_input"
+
+
+class TooManyTurnsError(SessionsError):
+    """The owner has as many replies in the making as one may have."""
+
+    code = "too_many_turns"
+    retryable = True
 
 
 class UnavailableError(SessionsError):

@@ -8,7 +8,7 @@ feed goes when its turn has ended and the last reader has left.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator
 
 from sessions.types import TurnEnded, TurnEvent
 
@@ -27,10 +27,6 @@ class TurnFeed:
 
     def append(self, *events: TurnEvent) -> None:
         """Add events and wake every reader that has caught up."""
-        self.extend(events)
-
-    def extend(self, events: Iterable[TurnEvent]) -> None:
-        """As `append`, for any iterable."""
         for event in events:
             assert not self.is_closed, "append after the end"
             self._events.append(event)

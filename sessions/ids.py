@@ -6,6 +6,7 @@ Ids made later sort later (to the millisecond), so that an index on them grows a
 import secrets
 from datetime import datetime
 
+from sessions.api_keys import KeyId
 from sessions.types import ItemId, SessionId, TurnId
 
 
@@ -27,6 +28,11 @@ def new_item_id(now: datetime) -> ItemId:
 def new_branch_id(now: datetime) -> str:
     """A fresh `br_…`; never leaves the store."""
     return _new_id("br", now)
+
+
+def new_key_id(now: datetime) -> KeyId:
+    """A fresh `key_…`: what a key is listed and revoked by; no secret."""
+    return KeyId(_new_id("key", now))
 
 
 def _new_id(prefix: str, now: datetime) -> str:

@@ -7,19 +7,22 @@ goes on and its end is written. What runs here is in `running`, everything else 
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from model.config import SamplingParams
 from model.engine import Engine
 from model.errors import ModelError
 from model.messages import TableView
 from sessions.admission import Admission, AdmissionRules, Admitted
-from sessions.errors import ConflictError, InvalidInputError
+from sessions.catalog import Catalog
+from sessions.config import ManagerConfig as ManagerConfig  # as its callers know it
+from sessions.errors import ConflictError
 from sessions.ids import new_session_id
+from sessions.places import Places
 from sessions.preparation import Preparations
 from sessions.prompt import PromptComposer
 from sessions.rendering import Renderer
@@ -27,12 +30,14 @@ from sessions.replay import replay
 from sessions.running import RunningTurns
 from sessions.store import Store
 from sessions.token_log import TurnLog
+from sessions.transfer import Importer
 from sessions.turn import Collaborators, RunnerRules
 from sessions.types import (
     OwnerId,
     Page,
     ReasoningPolicy,
     Session,
+    SessionFilter,
     SessionId,
     Turn,
     TurnEnded,
@@ -40,25 +45,7 @@ from sessions.types import (
     TurnId,
     TurnRequest,
 )
-from sessions.validation import MAX_INPUT_CHARS, check_session
-
-MAX_PAGE = 100
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ManagerConfig:
-    """`runner_id` names this server among those on one database, and must survive its restart:
-    by it a server knows the turns that it left behind."""
-
-    runner_id: str
-    lease_s: float = 30
-    checkpoint_s: float = 1.0
-    cancel_grace_s: float = 5.0
-    max_input_chars: int = MAX_INPUT_CHARS
-    # That may run or wait here; one more is refused before anything of it is kept.
-    max_turns: int = 1088
-    # System prompts whose blocks all owners may share.
-    public_instructions: frozenset[str] = frozenset()
+from sessions.validation import check_session
 
 
 class SessionManager:
@@ -71,11 +58,21 @@ class SessionManager:
         engine: Engine,
         clock: Callable[[], datetime],
         config: ManagerConfig,
+        places: Places | None = None,
     ) -> None:
         self._store = store
         self._engine = engine
         self._clock = clock
         self._config = config
+        self.catalog = Catalog(
+            store,
+            clock=clock,
+            max_input_chars=config.max_input_chars,
+            delete_grace_s=config.delete_grace_s,
+        )
+        self.importer = Importer(
+            store=store, engine=engine, clock=clock, max_input_chars=config.max_input_chars
+        )
         self._composer = PromptComposer(store, engine, config.public_instructions)
         rules = RunnerRules(
             lease_s=config.lease_s,
@@ -100,6 +97,7 @@ class SessionManager:
             collaborators,
             runner_id=config.runner_id,
             max_turns=config.max_turns,
+            places=places or Places(),
             on_end=self._follow_up,
         )
 
@@ -144,6 +142,8 @@ class SessionManager:
         instructions: str | None = None,
         metadata: dict[str, str] | None = None,
         reasoning: ReasoningPolicy = ReasoningPolicy.TEMPLATE,
+        sampling: dict[str, Any] | None = None,
+        is_pinned: bool = False,
     ) -> Session:
         """A new session with the model that is served.
 
@@ -163,6 +163,8 @@ class SessionManager:
             fingerprint=info.fingerprint,
             reasoning=reasoning,
             metadata=labels,
+            sampling=dict(sampling or {}),
+            is_pinned=is_pinned,
             created_at=now,
             updated_at=now,
         )
@@ -179,21 +181,27 @@ class SessionManager:
         *,
         limit: int = 20,
         after: SessionId | None = None,
-        order: str = "desc",
+        is_descending: bool = True,
+        pinned: bool | None = None,
+        pinned_first: bool = False,
+        title_has: str | None = None,
     ) -> Page:
         """The owner's sessions by time of last use; `after` is the last id of the page before."""
-        if not 1 <= limit <= MAX_PAGE:
-            raise InvalidInputError(f"limit must be 1 to {MAX_PAGE}", param="limit")
-        if order not in ("asc", "desc"):
-            raise InvalidInputError("order must be asc or desc", param="order")
-        return await self._store.sessions(
-            owner, limit=limit, after=after, is_descending=order == "desc"
+        wanted = SessionFilter(
+            limit=limit,
+            after=after,
+            is_descending=is_descending,
+            pinned=pinned,
+            pinned_first=pinned_first,
+            title_has=title_has,
         )
+        return await self.catalog.list(owner, wanted)
 
     async def delete(self, owner: OwnerId, session_id: SessionId) -> None:
         """Mark the session deleted, cancel its turns, and let the engine forget it.
 
-        What forks of it were made from stays readable through them.
+        `catalog.restore` takes it back for a while. What forks of it were made from stays readable
+        through them.
         """
         active = await self._store.delete_session(owner, session_id, self._clock())
         runners = [r for r in map(self._running.get, active) if r is not None]
@@ -228,6 +236,8 @@ class SessionManager:
             head_turn_id=point,
             forked_from=point,
             revision=1,
+            is_pinned=False,
+            active=(),
             created_at=now,
             updated_at=now,
         )
@@ -235,6 +245,26 @@ class SessionManager:
         clock_at = await self._store.clock_at(origin.id)
         await self._store.add_session(fork, clock_at=clock_at)
         return fork
+
+    async def move_head(
+        self,
+        owner: OwnerId,
+        session_id: SessionId,
+        head: TurnId | None,
+        *,
+        expected_revision: int | None = None,
+    ) -> Session:
+        """Pick the branch that a plain new turn continues; None: a new beginning.
+
+        Raises TurnNotFoundError for a turn that is not the session's, RevisionConflictError when
+        the session is not at the revision that was expected.
+        """
+        session = await self._store.session(owner, session_id)
+        if head is not None:
+            await self._admission.turn_of(session, head)
+        return await self._store.set_head(
+            owner, session_id, head, expected_revision=expected_revision
+        )
 
     async def tables(self, owner: OwnerId, session_id: SessionId) -> tuple[TableView, ...]:
         """The block tables that the engine has for the session."""
@@ -271,7 +301,7 @@ class SessionManager:
         ContextLengthError for a prompt that is too long, and what `admission` finds wrong.
         """
         return await self._running.start(
-            partial(self._admission.submit, owner, session_id, request)
+            owner, partial(self._admission.submit, owner, session_id, request)
         )
 
     async def regenerate(
@@ -290,7 +320,28 @@ class SessionManager:
             params=params,
             client_turn_id=client_turn_id,
         )
-        return await self._running.start(admit)
+        return await self._running.start(owner, admit)
+
+    async def go_on(
+        self,
+        owner: OwnerId,
+        turn_id: TurnId,
+        *,
+        max_more_tokens: int | None,
+        client_turn_id: str | None = None,
+    ) -> Turn:
+        """Begin a sibling of a cut turn whose reply begins with the cut one's and goes on.
+
+        Raises ConflictError when there is nothing to continue.
+        """
+        admit = partial(
+            self._admission.go_on,
+            owner,
+            turn_id,
+            max_more_tokens=max_more_tokens,
+            client_turn_id=client_turn_id,
+        )
+        return await self._running.start(owner, admit)
 
     async def cancel(self, owner: OwnerId, turn_id: TurnId) -> Turn:
         """Stop a turn and return it as it ended, with its reply so far; an ended one as it is.

@@ -138,7 +138,8 @@ class PromptComposer:
             ids = await self._whole((*lead, *messages), clock_at)
             return Prompt(token_ids=ids)
         log = await self.log(base_id)
-        if log.span.fingerprint == self._engine.info.fingerprint:
+        is_continued = await self._is_instructed(session, log, clock_at)
+        if is_continued and log.span.fingerprint == self._engine.info.fingerprint:
             appended = await self._append(session, log, messages, clock_at)
             if appended is not None:
                 return appended
@@ -161,11 +162,19 @@ class PromptComposer:
     async def compose_again(
         self, session: Session, sibling: Turn, messages: Sequence[InputMessage], parent: Turn | None
     ) -> Prompt:
-        """The prompt that `sibling` (ended) had, id for id, as long as the model is the same."""
+        """The prompt that `sibling` (ended) had, id for id, as long as the model and the
+        session's instructions are the same."""
+        log = await self.log(sibling.id)
+        clock_at = await self._store.clock_at(session.id)
+        is_same = log.span.fingerprint == self._engine.info.fingerprint
+        if not is_same or not await self._is_instructed(session, log, clock_at):
+            return await self.compose(session, parent, messages)
+        return await self.recall(session, sibling, parent)
+
+    async def recall(self, session: Session, sibling: Turn, parent: Turn | None) -> Prompt:
+        """The prompt that `sibling` (ended) had, id for id, whatever has changed since."""
         log = await self.log(sibling.id)
         span = log.span
-        if span.fingerprint != self._engine.info.fingerprint:
-            return await self.compose(session, parent, messages)
         has_table = bool(span.reply_ids)
         prompt = Prompt(
             token_ids=log.token_ids[: span.num_prompt_tokens],
@@ -288,6 +297,15 @@ class PromptComposer:
             messages += [InputMessage(role=i.role, text=i.text) for i in turn.input_items]
             messages.append(InputMessage(role="assistant", text=retell(turn.reply_text)))
         return tuple(messages)
+
+    async def _is_instructed(self, session: Session, log: TurnLog, clock_at: datetime) -> bool:
+        """Whether a log begins with the instructions that the session has now."""
+        if not session.is_reinstructed:
+            return True
+        first = (await self._store.base_turns(log.span.turn_id))[0]
+        messages = [InputMessage(role=i.role, text=i.text) for i in first.input_items]
+        beginning = await self._whole((*_instructions(session), *messages), clock_at)
+        return log.token_ids[: len(beginning)] == beginning
 
     async def _has_system(self, session: Session, log: TurnLog) -> bool:
         return self.renderer.begins_with_system(await self._history(session, log))

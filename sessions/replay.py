@@ -27,8 +27,8 @@ from sessions.types import (
 def replay(turn: Turn) -> tuple[TurnEvent, ...]:
     """All events of a turn; of one still active those that its reply so far has made."""
     events = list(opening(turn))
-    for text in _deltas(turn):
-        events.extend(delta(turn, text, is_first=len(events) == len(opening(turn))))
+    for number, text in enumerate(_deltas(turn)):
+        events.extend(delta(turn, text, is_first=number == 0))
     if not turn.status.is_active:
         events.extend(closing(turn))
     return tuple(events)

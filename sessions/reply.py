@@ -3,11 +3,33 @@
 Invariant: the deltas' texts add up to `text`; `ids` are those that made it, and none beyond.
 """
 
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 from model.messages import GenerationDelta, GenerationFinished
 from sessions.types import Turn
 from sessions.validation import storable
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartialReply:
+    """What a reply begins with that goes on where another was cut."""
+
+    text: str
+    ids: tuple[int, ...] = field(repr=False)
+
+
+def partial_reply(cut: Turn, ids: tuple[int, ...]) -> PartialReply:
+    """The beginning that a cut turn's reply makes, of these ids.
+
+    Its last characters are left to the engine if they may yet become a stop string: it will hold
+    them back again.
+    """
+    text = cut.reply_text
+    longest = max(map(len, cut.params.stop), default=0)
+    for size in range(min(len(text), longest), 0, -1):
+        if any(stop.startswith(text[-size:]) for stop in cut.params.stop):
+            return PartialReply(text=text[:-size], ids=ids)
+    return PartialReply(text=text, ids=ids)
 
 
 class GrowingReply:
@@ -19,9 +41,9 @@ class GrowingReply:
         self._num_shown_ids = 0
 
     @property
-    def is_empty(self) -> bool:
-        """Whether nothing was shown yet."""
-        return not self._texts
+    def num_deltas(self) -> int:
+        """Pieces shown so far."""
+        return len(self._texts)
 
     @property
     def text(self) -> str:
@@ -37,6 +59,11 @@ class GrowingReply:
     def ids(self) -> tuple[int, ...]:
         """The ids up to the last that showed: behind them half a character may be waiting."""
         return tuple(self._ids[: self._num_shown_ids])
+
+    def begin(self, partial: PartialReply) -> str:
+        """Begin with what another reply had; the text to show, which may be empty."""
+        self._ids = list(partial.ids)
+        return self._show(partial.text)
 
     def take(self, delta: GenerationDelta) -> str:
         """Add a delta; the text to show, which may be empty."""

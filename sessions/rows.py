@@ -6,7 +6,7 @@ from typing import Any
 
 from model.config import SamplingParams
 from model.messages import ClaimReport, MissReason
-from sessions.tables import NodeRow, ResponseRow, SessionRow, TokenSpanRow
+from sessions.tables import NodeRow, ResponseRow, SearchEntryRow, SessionRow, TokenSpanRow
 from sessions.token_log import TokenSpan, pack_ids, unpack_ids
 from sessions.types import (
     Item,
@@ -25,8 +25,8 @@ from sessions.types import (
 )
 
 
-def to_session(row: SessionRow) -> Session:
-    """A session as stored."""
+def to_session(row: SessionRow, active: Sequence[TurnId] = ()) -> Session:
+    """A session as stored, with the turns of it that run."""
     return Session(
         id=SessionId(row.id),
         owner=OwnerId(row.owner_id),
@@ -36,12 +36,31 @@ def to_session(row: SessionRow) -> Session:
         fingerprint=row.fingerprint,
         reasoning=ReasoningPolicy(row.settings.get("reasoning", ReasoningPolicy.TEMPLATE)),
         metadata=dict(row.labels),
+        sampling=dict(row.settings.get("sampling", {})),
+        is_pinned=row.is_pinned,
+        is_reinstructed=row.settings.get("is_reinstructed", False),
+        active=tuple(active),
         head_turn_id=_turn_id(row.head_id),
         forked_from=_turn_id(row.forked_from_id),
         revision=row.revision,
         created_at=row.created_at,
         updated_at=row.updated_at,
     )
+
+
+def from_session(session: Session) -> dict[str, Any]:
+    """The columns that a session's owner decides."""
+    return {
+        "title": session.title,
+        "instructions": session.instructions,
+        "labels": session.metadata,
+        "is_pinned": session.is_pinned,
+        "settings": {
+            "reasoning": session.reasoning.value,
+            "sampling": session.sampling,
+            "is_reinstructed": session.is_reinstructed,
+        },
+    }
 
 
 def to_turn(row: ResponseRow, inputs: Sequence[NodeRow], reply: NodeRow | None) -> Turn:
@@ -98,6 +117,20 @@ def from_item(item: Item, *, position: int, parent_id: str | None, is_output: bo
         status=item.status,
         created_at=item.created_at,
     )
+
+
+def search_entries(nodes: Sequence[NodeRow]) -> list[SearchEntryRow]:
+    """By what the nodes can be found; one without text can't."""
+    return [
+        SearchEntryRow(
+            session_id=node.session_id,
+            response_id=node.response_id,
+            node_id=node.id,
+            text=node.text,
+        )
+        for node in nodes
+        if node.text
+    ]
 
 
 def reply_item(turn: Turn) -> Item:

@@ -16,9 +16,10 @@ from typing import Self
 from model.errors import EngineBusyError
 from sessions.admission import Admitted
 from sessions.errors import DrainingError, StoreUnavailableError
+from sessions.places import Places
 from sessions.token_log import TurnLog
 from sessions.turn import Collaborators, TurnRunner
-from sessions.types import Turn, TurnId
+from sessions.types import OwnerId, Turn, TurnId
 
 logger = logging.getLogger(__name__)
 
@@ -35,11 +36,13 @@ class RunningTurns:
         *,
         runner_id: str,
         max_turns: int,
+        places: Places,
         on_end: Callable[[Admitted, Turn, TurnLog], None],
     ) -> None:
         self._collaborators = collaborators
         self._runner_id = runner_id
         self._max_turns = max_turns
+        self._places = places
         self._on_end = on_end
         self._group = asyncio.TaskGroup()
         self._heartbeat: asyncio.Task[None] | None = None
@@ -78,7 +81,7 @@ class RunningTurns:
         runner = self._by_id.get(turn.id)
         return turn if runner is None else runner.turn
 
-    async def start(self, admit: Callable[[], Awaitable[Admitted | Turn]]) -> Turn:
+    async def start(self, owner: OwnerId, admit: Callable[[], Awaitable[Admitted | Turn]]) -> Turn:
         """Admit and run a turn in a task of its own; returns, or raises, when it is admitted.
 
         Whoever waits may be cancelled: the turn goes on.
@@ -89,9 +92,10 @@ class RunningTurns:
             # The engine would say so, too, but of a turn that is in the history by then.
             raise EngineBusyError(f"{len(self._runners)} turns run or wait already")
         runner = TurnRunner(self._collaborators, admit, on_begin=self._add, on_end=self._on_end)
+        self._places.take(owner)
         self._runners.add(runner)
         self._idle.clear()
-        self._group.create_task(self._run(runner))
+        self._group.create_task(self._run(owner, runner))
         return self.live(await runner.accepted)
 
     async def drain(self, timeout_s: float) -> None:
@@ -125,16 +129,19 @@ class RunningTurns:
             runner_id, now, spare=tuple(self._by_id)
         )
         if ended:
-            logger.warning("%d turns of dead runners are interrupted", len(ended))
+            logger.warning(
+                "turns that a server left behind unfinished, now interrupted: %d", len(ended)
+            )
         return len(ended)
 
     def _add(self, runner: TurnRunner, turn_id: TurnId) -> None:
         self._by_id[turn_id] = runner
 
-    async def _run(self, runner: TurnRunner) -> None:
+    async def _run(self, owner: OwnerId, runner: TurnRunner) -> None:
         try:
             await runner.run()
         finally:
+            self._places.leave(owner)
             self._runners.discard(runner)
             if runner.is_admitted:
                 self._by_id.pop(runner.turn.id, None)

@@ -1,4 +1,4 @@
-"""All the SQL (with `queries` and `turn_writes`, which only this imports).
+"""All the SQL of sessions (with `queries` and `turn_writes`, which only this imports).
 
 One method a question; frozen values in and out, never rows or transactions.
 
@@ -11,16 +11,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from sqlalchemy import exists, or_, select, tuple_, update
+from sqlalchemy import exists, or_, select, update
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from sessions import rows
-from sessions.database import Database
 from sessions.errors import (
-    InvalidInputError,
     RevisionConflictError,
-    SessionNotFoundError,
     TurnNotFoundError,
 )
 from sessions.queries import (
@@ -30,7 +27,8 @@ from sessions.queries import (
     descends_into_a_fork,
     is_active,
 )
-from sessions.tables import NodeRow, OwnerRow, ResponseRow, SessionRow, TokenSpanRow
+from sessions.session_store import SessionStore, insert_session
+from sessions.tables import NodeRow, ResponseRow, SessionRow, TokenSpanRow
 from sessions.token_log import TokenSpan
 from sessions.turn_writes import (
     Checkpoint,
@@ -46,7 +44,6 @@ from sessions.turn_writes import (
 )
 from sessions.types import (
     OwnerId,
-    Page,
     Session,
     SessionId,
     Turn,
@@ -55,79 +52,8 @@ from sessions.types import (
 )
 
 
-class Store:
+class Store(SessionStore):
     """The durable truth, asked one question at a time."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
-
-    # Sessions.
-
-    async def add_session(self, session: Session, *, clock_at: datetime) -> None:
-        """Insert a session, and its owner when it is the owner's first."""
-        async with self._database.writing() as tx:
-            await _ensure_owner(tx, session.owner, session.created_at)
-            tx.add(
-                SessionRow(
-                    id=session.id,
-                    owner_id=session.owner,
-                    title=session.title,
-                    instructions=session.instructions,
-                    model=session.model,
-                    fingerprint=session.fingerprint,
-                    head_id=session.head_turn_id,
-                    forked_from_id=session.forked_from,
-                    revision=session.revision,
-                    labels=session.metadata,
-                    settings={"reasoning": session.reasoning.value},
-                    clock_at=clock_at,
-                    created_at=session.created_at,
-                    updated_at=session.updated_at,
-                )
-            )
-
-    async def session(self, owner: OwnerId, session_id: SessionId) -> Session:
-        """Raises SessionNotFoundError also for another owner's, and for a deleted one."""
-        async with self._database.reading() as tx:
-            return rows.to_session(await _session_row(tx, owner, session_id))
-
-    async def clock_at(self, session_id: SessionId) -> datetime:
-        """What the session's chat template is told the time is."""
-        async with self._database.reading() as tx:
-            query = select(SessionRow.clock_at).where(SessionRow.id == session_id)
-            return (await tx.scalars(query)).one()
-
-    async def sessions(
-        self, owner: OwnerId, *, limit: int, after: SessionId | None, is_descending: bool
-    ) -> Page:
-        """A page by time of last use. Raises InvalidInputError for an unknown `after`."""
-        recency = (SessionRow.updated_at, SessionRow.id)
-        order = [column.desc() if is_descending else column.asc() for column in recency]
-        query = select(SessionRow).where(
-            SessionRow.owner_id == owner, SessionRow.deleted_at.is_(None)
-        )
-        async with self._database.reading() as tx:
-            if after is not None:
-                last = await tx.get(SessionRow, after)
-                if last is None or last.owner_id != owner:
-                    raise InvalidInputError(f"no session has the id {after!r}", param="after")
-                edge = tuple_(SessionRow.updated_at, SessionRow.id)
-                bound = (last.updated_at, last.id)
-                query = query.where(edge < bound if is_descending else edge > bound)
-            found = (await tx.scalars(query.order_by(*order).limit(limit + 1))).all()
-        data = tuple(rows.to_session(row) for row in found[:limit])
-        return Page(data=data, has_more=len(found) > limit)
-
-    async def delete_session(
-        self, owner: OwnerId, session_id: SessionId, now: datetime
-    ) -> tuple[TurnId, ...]:
-        """Mark a session deleted; its turns that are still active."""
-        async with self._database.writing() as tx:
-            row = await _session_row(tx, owner, session_id)
-            row.deleted_at = now
-            row.revision += 1
-            query = select(ResponseRow.id).where(ResponseRow.session_id == session_id, is_active())
-            return tuple(TurnId(turn_id) for turn_id in await tx.scalars(query))
 
     # Reading turns.
 
@@ -195,12 +121,6 @@ class Store:
 
     # The token log.
 
-    async def span(self, turn_id: TurnId) -> TokenSpan:
-        """A turn's own part of the log; every turn has one."""
-        query = select(TokenSpanRow).where(TokenSpanRow.response_id == turn_id)
-        async with self._database.reading() as tx:
-            return rows.to_span((await tx.scalars(query)).one())
-
     async def spans(self, turn_id: TurnId) -> tuple[TokenSpan, ...]:
         """The turn's span and those of its bases, oldest first."""
         chain = base_ids(turn_id)
@@ -237,10 +157,34 @@ class Store:
                 branch_id = await pick_branch(tx, new.turn)
                 tx.add(response_row(new, branch_id))
                 await tx.flush()
-                tx.add_all(await input_rows(tx, new))
+                nodes = await input_rows(tx, new)
+                tx.add_all(nodes)
                 tx.add(rows.from_span(new.span))
+                await tx.flush()
+                tx.add_all(rows.search_entries(nodes))
         except IntegrityError as exc:
             raise RevisionConflictError("another turn was submitted at the same time") from exc
+
+    async def add_imported(self, session: Session, turns: Sequence[NewTurn]) -> None:
+        """Insert a session with turns that have ended; each comes behind its parent."""
+        async with self._database.writing() as tx:
+            await insert_session(tx, session, session.created_at)
+            for new in turns:
+                row = response_row(new, await pick_branch(tx, new.turn))
+                for column, value in rows.ending_values(new.turn).items():
+                    setattr(row, column, value)
+                tx.add(row)
+                await tx.flush()
+                nodes = await input_rows(tx, new)
+                tx.add_all(nodes)
+                tx.add(rows.from_span(new.span))
+                await tx.flush()
+                tx.add_all(rows.search_entries(nodes))
+                await add_reply(tx, new.turn)
+            # Each reply counted as news of the session.
+            statement = update(SessionRow).where(SessionRow.id == session.id)
+            values = {"revision": session.revision, "updated_at": session.updated_at}
+            await tx.execute(statement.values(**values), execution_options=OWN)
 
     async def checkpoint(self, lease: Lease, checkpoint: Checkpoint) -> bool:
         """Keep what there is of a reply and renew its lease; False when it is no longer ours."""
@@ -295,23 +239,6 @@ class Store:
                 await tx.execute(statement.values(**values), execution_options=OWN)
                 await add_reply(tx, ended)
             return tuple(TurnId(row.id) for row in found)
-
-
-async def _ensure_owner(tx: AsyncSession, owner: OwnerId, now: datetime) -> None:
-    if await tx.get(OwnerRow, owner) is not None:
-        return
-    try:
-        async with tx.begin_nested():
-            tx.add(OwnerRow(id=owner, created_at=now))
-    except IntegrityError:
-        return  # another server made it between the two statements
-
-
-async def _session_row(tx: AsyncSession, owner: OwnerId, session_id: SessionId) -> SessionRow:
-    row = await tx.get(SessionRow, session_id)
-    if row is None or row.owner_id != owner or row.deleted_at is not None:
-        raise SessionNotFoundError(f"no session has the id {session_id!r}")
-    return row
 
 
 async def _to_turns(tx: AsyncSession, found: Sequence[ResponseRow]) -> tuple[Turn, ...]:

@@ -26,6 +26,7 @@ from sqlalchemy import (
     MetaData,
     Text,
     UniqueConstraint,
+    false,
     text,
 )
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
@@ -133,6 +134,7 @@ class SessionRow(Row):
     revision: Mapped[int]
     labels: Mapped[dict[str, Any]]
     settings: Mapped[dict[str, Any]]
+    is_pinned: Mapped[bool] = mapped_column(server_default=false())
     manifest: Mapped[dict[str, Any] | None]
     clock_at: Mapped[datetime]
     created_at: Mapped[datetime]
@@ -240,3 +242,20 @@ class ResponseEventRow(Row):
     seq: Mapped[int] = mapped_column(BigInteger, primary_key=True, autoincrement=False)
     type: Mapped[str]
     data: Mapped[bytes]
+
+
+class SearchEntryRow(Row):
+    """What can be found by its words: a session's title (no node), or a message's text.
+
+    Inserted and deleted, never changed: `search_index` follows it.
+    """
+
+    __tablename__ = "search_entries"
+
+    id: Mapped[int] = mapped_column(
+        BigInteger().with_variant(Integer, "sqlite"), primary_key=True, autoincrement=True
+    )
+    session_id: Mapped[str] = mapped_column(ForeignKey("sessions.id"), index=True)
+    response_id: Mapped[str | None] = mapped_column(ForeignKey("responses.id"))
+    node_id: Mapped[str | None] = mapped_column(ForeignKey("nodes.id"), unique=True)
+    text: Mapped[str]

@@ -49,11 +49,11 @@ class TurnLog:
 
 def unroll(spans: Iterable[TokenSpan]) -> tuple[int, ...]:
     """The whole ids of the last span, given the chain of its bases, oldest first."""
-    token_ids: tuple[int, ...] = ()
+    token_ids: list[int] = []  # cut and grown in place: a long chat has thousands of spans
     for span in spans:
         assert span.keep_tokens <= len(token_ids), f"{span.turn_id} keeps more than there is"
-        token_ids = token_ids[: span.keep_tokens] + span.ids
-    return token_ids
+        token_ids[span.keep_tokens :] = span.ids
+    return tuple(token_ids)
 
 
 def common_prefix(first: Sequence[object], second: Sequence[object]) -> int:

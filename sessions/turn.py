@@ -155,6 +155,8 @@ class TurnRunner:
     def _begin(self, admitted: Admitted) -> None:
         self._admitted = admitted
         self.feed.append(*opening(admitted.turn))
+        if admitted.partial is not None:
+            self._show(admitted, self._reply.begin(admitted.partial))
         self._on_begin(self, admitted.turn.id)
         self._answer(admitted.turn)
 
@@ -172,7 +174,11 @@ class TurnRunner:
                     await self._take(admitted, event)
             assert self._finished is not None, "the stream ended without its end"
         except TimeoutError:
-            logger.warning("%s: the engine let a cancel's grace pass", admitted.turn.id)
+            logger.warning(
+                "%s: the engine let a cancel's grace pass",
+                admitted.turn.id,
+                extra=admitted.turn.log_ids,
+            )
         except ModelError as exc:
             self._error = exc
         finally:
@@ -194,13 +200,13 @@ class TurnRunner:
 
     def _show(self, admitted: Admitted, text: str) -> None:
         if text:
-            is_first = len(self._reply.delta_lengths) == 1
+            is_first = self._reply.num_deltas == 1
             self.feed.append(*delta(admitted.turn, text, is_first=is_first))
 
     async def _keep(self, admitted: Admitted) -> None:
         """Write a checkpoint: of the first delta at once, then as often as the rules say."""
         now = self._clock()
-        if self._reply.is_empty or not self._is_due(now):
+        if self._reply.num_deltas == 0 or not self._is_due(now):
             return
         self._kept_at = now
         checkpoint = Checkpoint(
@@ -213,7 +219,9 @@ class TurnRunner:
             is_ours = await self._store.checkpoint(lease, checkpoint)
         except StoreUnavailableError as exc:
             # The next one, or the end, may still succeed.
-            logger.warning("%s: no checkpoint: %s", admitted.turn.id, exc)
+            logger.warning(
+                "%s: no checkpoint: %s", admitted.turn.id, exc, extra=admitted.turn.log_ids
+            )
             return
         if not is_ours:
             raise _LeaseLostError
@@ -231,7 +239,7 @@ class TurnRunner:
             if self._is_cancelled:
                 return replace(turn, status=TurnStatus.CANCELLED)
             assert self._error is not None, "nothing says how it ended"
-            return _failed(turn, self._error)
+            return self._failed(admitted, self._error)
         assert self._sent_at is not None, "finished before it was sent"
         before_s = (self._sent_at - turn.created_at).total_seconds()
         claim = self._started.claim if self._started is not None else None
@@ -250,7 +258,7 @@ class TurnRunner:
             await self._concede(admitted)
             return
         self._ended = ended
-        self.feed.extend(closing(ended))
+        self.feed.append(*closing(ended))
         span = replace(admitted.span, ids=ids)
         log = TurnLog(span=span, token_ids=admitted.prompt.token_ids + self._reply.ids)
         self._on_end(admitted, ended, log)
@@ -260,13 +268,15 @@ class TurnRunner:
             try:
                 return await self._store.end_turn(admitted.lease, ended, ids)
             except StoreUnavailableError as exc:
-                logger.warning("%s: its end is not written yet: %s", ended.id, exc)
+                logger.warning(
+                    "%s: its end is not written yet: %s", ended.id, exc, extra=ended.log_ids
+                )
                 await asyncio.sleep(wait_s)
         return await self._store.end_turn(admitted.lease, ended, ids)
 
     async def _concede(self, admitted: Admitted) -> None:
         """Somebody else ended the turn, taking it for abandoned: that is how it ended."""
-        logger.warning("%s: its lease was lost", admitted.turn.id)
+        logger.warning("%s: its lease was lost", admitted.turn.id, extra=admitted.turn.log_ids)
         self._ended = await self._store.any_turn(admitted.turn.id)
         self.feed.append(TurnEnded(self._ended))
 
@@ -279,35 +289,42 @@ class TurnRunner:
                 self.accepted.set_exception(exc)
             return
         if self.feed.is_closed:
-            logger.error("%s: something failed behind its end", admitted.turn.id, exc_info=exc)
+            logger.error(
+                "%s: something failed behind its end",
+                admitted.turn.id,
+                exc_info=exc,
+                extra=admitted.turn.log_ids,
+            )
             return
         try:
             if isinstance(exc, _LeaseLostError):
                 await self._concede(admitted)
                 return
-            logger.error("%s failed", admitted.turn.id, exc_info=exc)
-            turn = replace(self._reply.onto(admitted.turn), finished_at=self._clock())
-            self._ended = _failed(turn, exc)
+            logger.error("%s failed", admitted.turn.id, exc_info=exc, extra=admitted.turn.log_ids)
+            self._ended = self._failed(admitted, exc)
             if not isinstance(exc, StoreUnavailableError):
                 await self._end(admitted, self._ended)
-        except StoreUnavailableError:
-            logger.exception("%s: its end can't be written", admitted.turn.id)
+        except Exception:  # the same frame: whatever it is, the other turns' task group lives on
+            logger.exception(
+                "%s: its end can't be written", admitted.turn.id, extra=admitted.turn.log_ids
+            )
         if not self.feed.is_closed:
             # Readers must not wait for the store: recovery will find the turn there, active.
-            turn = replace(self._reply.onto(admitted.turn), finished_at=self._clock())
-            self._ended = _failed(turn, exc)
-            self.feed.extend(closing(self._ended))
+            self._ended = self._failed(admitted, exc)
+            self.feed.append(*closing(self._ended))
+
+    def _failed(self, admitted: Admitted, exc: Exception) -> Turn:
+        turn = replace(self._reply.onto(admitted.turn), finished_at=self._clock())
+        return replace(turn, status=TurnStatus.FAILED, error=_to_error(exc))
 
 
 class _LeaseLostError(Exception):
     """The turn belongs to somebody else now."""
 
 
-def _failed(turn: Turn, exc: Exception) -> Turn:
+def _to_error(exc: Exception) -> TurnError:
     if isinstance(exc, SessionsError | ModelError):
-        error = TurnError(code=exc.code, message=str(exc), retryable=exc.retryable)
-    else:
-        error = TurnError(
-            code="internal", message="an internal error; the server's log has it", retryable=False
-        )
-    return replace(turn, status=TurnStatus.FAILED, error=error)
+        return TurnError(code=exc.code, message=str(exc), retryable=exc.retryable)
+    return TurnError(
+        code="internal", message="an internal error; the server's log has it", retryable=False
+    )

@@ -163,7 +163,10 @@ async def add_reply(tx: AsyncSession, turn: Turn) -> None:
         parent_id = turn.input_items[-1].id if turn.input_items else None
         item = rows.reply_item(turn)
         position = len(turn.input_items)
-        tx.add(rows.from_item(item, position=position, parent_id=parent_id, is_output=True))
+        node = rows.from_item(item, position=position, parent_id=parent_id, is_output=True)
+        tx.add(node)
+        await tx.flush()
+        tx.add_all(rows.search_entries([node]))
     statement = (
         update(SessionRow)
         .where(SessionRow.id == turn.session_id)

@@ -5,7 +5,7 @@ the items it made, and hangs below its parent turn. `head_turn_id` picks the bra
 new turn continues.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, NewType
@@ -123,7 +123,12 @@ class ReasoningPolicy(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Session:
-    """One conversation. `model` and `fingerprint` are what its token log was written with."""
+    """One conversation. `model` and `fingerprint` are what its token log was written with.
+
+    `sampling` is how replies are drawn where a turn names nothing, as the wire has it.
+    `is_reinstructed`: its instructions changed behind a turn, so a log may begin with others.
+    `active` are the turns that run, here or on another server.
+    """
 
     id: SessionId
     owner: OwnerId
@@ -133,11 +138,71 @@ class Session:
     fingerprint: str
     reasoning: ReasoningPolicy = ReasoningPolicy.TEMPLATE
     metadata: dict[str, str] = field(default_factory=dict)
+    sampling: dict[str, Any] = field(default_factory=dict)
+    is_pinned: bool = False
+    is_reinstructed: bool = False
+    active: tuple[TurnId, ...] = ()
     head_turn_id: TurnId | None = None
     forked_from: TurnId | None = None
     revision: int = 1
     created_at: datetime
     updated_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionChange:
+    """New values for the parts of a session that are `named`; the others are left as they are."""
+
+    named: frozenset[str]
+    title: str | None = None
+    instructions: str | None = None
+    reasoning: ReasoningPolicy = ReasoningPolicy.TEMPLATE
+    metadata: dict[str, str] = field(default_factory=dict)
+    sampling: dict[str, Any] = field(default_factory=dict)
+    is_pinned: bool = False
+
+    def onto(self, session: Session) -> Session:
+        """The session with the change, one revision further."""
+        changed = replace(
+            session,
+            revision=session.revision + 1,
+            **{name: getattr(self, name) for name in self.named},
+        )
+        is_new = changed.instructions != session.instructions
+        if is_new and session.head_turn_id is not None:
+            return replace(changed, is_reinstructed=True)
+        return changed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionFilter:
+    """Which sessions a page has, in order of last use; `after` is the last one of the page before.
+
+    `pinned` None: both kinds. `title_has` None: any title.
+    """
+
+    limit: int
+    after: SessionId | None = None
+    is_descending: bool = True
+    pinned: bool | None = None
+    pinned_first: bool = False
+    title_has: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchHit:
+    """A message with the words that were looked for, or a title: then there is no turn and item.
+
+    `highlights` are where the words stand in `snippet`: first character, and the one behind.
+    """
+
+    session_id: SessionId
+    turn_id: TurnId | None
+    item_id: ItemId | None
+    title: str | None
+    role: str | None
+    snippet: str
+    highlights: tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,6 +231,11 @@ class Turn:
     metadata: dict[str, str] = field(default_factory=dict)
     created_at: datetime
     finished_at: datetime | None = None
+
+    @property
+    def log_ids(self) -> dict[str, str]:
+        """What a log record about it carries as `extra`."""
+        return {"session_id": self.session_id, "turn_id": self.id}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -278,7 +348,15 @@ TurnEvent = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
-    """One page of a list, newest first unless asked otherwise."""
+    """One page of a list of sessions, the most recently used first unless asked otherwise."""
 
-    data: tuple[Any, ...]
+    data: tuple[Session, ...]
+    has_more: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchPage:
+    """One page of a search's results, newest first."""
+
+    data: tuple[SearchHit, ...]
     has_more: bool

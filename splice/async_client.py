@@ -13,7 +13,7 @@ from urllib.parse import quote
 from splice.errors import ConnectionLostError
 from splice.events import Event, TextDelta, TurnEvent
 from splice.transport import Request, Transport
-from splice.types import Json, Message, SessionInfo, Turn, TurnOptions
+from splice.types import Json, Message, SessionChanges, SessionInfo, Turn, TurnOptions
 
 DEFAULT_URL = "http://127.0.0.1:8000"
 _SESSIONS = "/v1/sessions"
@@ -26,10 +26,13 @@ class AsyncClient:
         self,
         base_url: str = DEFAULT_URL,
         *,
+        api_key: str | None = None,
         timeout_s: float = 600.0,
         max_retries: int = 3,
         headers: Mapping[str, str] | None = None,
     ) -> None:
+        key = {} if api_key is None else {"Authorization": f"Bearer {api_key}"}
+        headers = {**key, **(headers or {})}
         self._transport = Transport(
             base_url, timeout_s=timeout_s, max_retries=max_retries, headers=headers
         )
@@ -54,6 +57,18 @@ class AsyncClient:
         """The ids of the models that the server has."""
         answer = await self._transport.call(Request(method="GET", path="/v1/models"))
         return [entry["id"] for entry in answer["data"]]
+
+    async def search(self, words: str, *, limit: int = 20) -> AsyncIterator[Json]:
+        """Titles and messages with all the words, newest first, as the server describes them."""
+        query = {"q": words, "limit": str(limit)}
+        while True:
+            request = Request(method="GET", path="/v1/search", query=query)
+            page = await self._transport.call(request)
+            for raw in page["data"]:
+                yield raw
+            if not page["has_more"]:
+                return
+            query["after"] = page["last_id"]
 
     async def cache(self) -> Json:
         """The block pool, as the server describes it."""
@@ -92,9 +107,18 @@ class AsyncSessions:
         request = Request(method="GET", path=_session(session_id))
         return AsyncSession(self._transport, await self._transport.call(request))
 
-    async def list(self, *, limit: int = 20, order: str = "desc") -> AsyncIterator["AsyncSession"]:
-        """Every session, most recently used first; `limit` is how many come with one request."""
+    async def list(
+        self, *, limit: int = 20, order: str = "desc", q: str = "", pinned: bool | None = None
+    ) -> AsyncIterator["AsyncSession"]:
+        """Every session, most recently used first; `limit` is how many come with one request.
+
+        Only those whose title has `q`, and those that are pinned or not, where that is said.
+        """
         query = {"limit": str(limit), "order": order}
+        if q:
+            query["q"] = q
+        if pinned is not None:
+            query["pinned"] = str(pinned).lower()
         while True:
             page = await self._transport.call(Request(method="GET", path=_SESSIONS, query=query))
             for raw in page["data"]:
@@ -106,6 +130,17 @@ class AsyncSessions:
     async def delete(self, session_id: str) -> None:
         """Delete the session with everything in it; raises NotFoundError."""
         await self._transport.call(Request(method="DELETE", path=_session(session_id)))
+
+    async def bring_in(self, exported: Json) -> "AsyncSession":
+        """A new session from what `export` gave, here or on another server."""
+        path = f"{_SESSIONS}/import"
+        request = Request(method="POST", path=path, body=exported, is_repeatable=False)
+        return AsyncSession(self._transport, await self._transport.call(request))
+
+    async def restore(self, session_id: str) -> "AsyncSession":
+        """Take a deletion back; raises NotFoundError when it is too late."""
+        request = Request(method="POST", path=_session(session_id) + "/restore")
+        return AsyncSession(self._transport, await self._transport.call(request))
 
 
 class AsyncSession:
@@ -124,6 +159,11 @@ class AsyncSession:
     async def refresh(self) -> SessionInfo:
         """Read the session anew."""
         self.info = SessionInfo.from_wire(await self._call("GET", ""))
+        return self.info
+
+    async def update(self, **changes: Unpack[SessionChanges]) -> SessionInfo:
+        """Change the session; raises ConflictError when it is not at `expected_revision`."""
+        self.info = SessionInfo.from_wire(await self._call("PATCH", "", changes, once=True))
         return self.info
 
     async def send(self, text: str | Sequence[Message], **options: Unpack[TurnOptions]) -> Turn:
@@ -145,6 +185,31 @@ class AsyncSession:
     def stream_again(self, turn: Turn | str, **options: Unpack[TurnOptions]) -> "AsyncStream":
         """`regenerate`, read as it comes."""
         return self._stream(f"/turns/{quote(_id(turn))}/regenerate", dict(options))
+
+    async def go_on(
+        self, turn: Turn | str | None = None, *, max_output_tokens: int | None = None
+    ) -> Turn:
+        """Go on with a reply that was cut, by default the last turn's: a turn beside it whose reply
+        begins with the cut one."""
+        limit = {} if max_output_tokens is None else {"max_output_tokens": max_output_tokens}
+        path = f"/turns/{quote(await self._named(turn))}/continue"
+        return await self._stream(path, limit).final()
+
+    async def export(self) -> Json:
+        """The whole session, to be imported again."""
+        exported: Json = await self._call("GET", "/export")
+        return exported
+
+    async def tree(self) -> Json:
+        """How the session's turns hang together, as the server describes it."""
+        tree: Json = await self._call("GET", "/tree")
+        return tree
+
+    async def move_head(self, turn: Turn | str | None) -> SessionInfo:
+        """Pick the branch that the next message continues; None: a new beginning."""
+        body = {"turn": _id(turn) if turn is not None else None}
+        self.info = SessionInfo.from_wire(await self._call("POST", "/head", body))
+        return self.info
 
     def resume(self, turn: Turn | str, *, starting_after: int = -1) -> "AsyncStream":
         """The events of a turn after that sequence number, stored or still to come."""

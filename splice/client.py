@@ -17,7 +17,7 @@ from splice.async_client import (
     AsyncStream,
 )
 from splice.events import Event
-from splice.types import Json, Message, SessionInfo, Turn, TurnOptions
+from splice.types import Json, Message, SessionChanges, SessionInfo, Turn, TurnOptions
 
 T = TypeVar("T")
 
@@ -69,13 +69,18 @@ class Client:
         self,
         base_url: str = DEFAULT_URL,
         *,
+        api_key: str | None = None,
         timeout_s: float = 600.0,
         max_retries: int = 3,
         headers: Mapping[str, str] | None = None,
     ) -> None:
         self._loop = _Loop()
         self._inner = AsyncClient(
-            base_url, timeout_s=timeout_s, max_retries=max_retries, headers=headers
+            base_url,
+            api_key=api_key,
+            timeout_s=timeout_s,
+            max_retries=max_retries,
+            headers=headers,
         )
         self.sessions = Sessions(self._loop, self._inner.sessions)
 
@@ -95,6 +100,10 @@ class Client:
     def models(self) -> list[str]:
         """The ids of the models that the server has."""
         return self._loop.run(self._inner.models())
+
+    def search(self, words: str, *, limit: int = 20) -> Iterator[Json]:
+        """Titles and messages with all the words, newest first, as the server describes them."""
+        return self._loop.iterate(self._inner.search(words, limit=limit))
 
     def cache(self) -> Json:
         """The block pool, as the server describes it."""
@@ -127,14 +136,28 @@ class Sessions:
         """The session; raises NotFoundError."""
         return Session(self._loop, self._loop.run(self._inner.get(session_id)))
 
-    def list(self, *, limit: int = 20, order: str = "desc") -> Iterator["Session"]:
-        """Every session, most recently used first; `limit` is how many come with one request."""
-        for session in self._loop.iterate(self._inner.list(limit=limit, order=order)):
+    def list(
+        self, *, limit: int = 20, order: str = "desc", q: str = "", pinned: bool | None = None
+    ) -> Iterator["Session"]:
+        """Every session, most recently used first; `limit` is how many come with one request.
+
+        Only those whose title has `q`, and those that are pinned or not, where that is said.
+        """
+        found = self._inner.list(limit=limit, order=order, q=q, pinned=pinned)
+        for session in self._loop.iterate(found):
             yield Session(self._loop, session)
 
     def delete(self, session_id: str) -> None:
         """Delete the session with everything in it; raises NotFoundError."""
         self._loop.run(self._inner.delete(session_id))
+
+    def bring_in(self, exported: Json) -> "Session":
+        """A new session from what `export` gave, here or on another server."""
+        return Session(self._loop, self._loop.run(self._inner.bring_in(exported)))
+
+    def restore(self, session_id: str) -> "Session":
+        """Take a deletion back; raises NotFoundError when it is too late."""
+        return Session(self._loop, self._loop.run(self._inner.restore(session_id)))
 
 
 class Session:
@@ -158,6 +181,10 @@ class Session:
         """Read the session anew."""
         return self._loop.run(self._inner.refresh())
 
+    def update(self, **changes: Unpack[SessionChanges]) -> SessionInfo:
+        """Change the session; raises ConflictError when it is not at `expected_revision`."""
+        return self._loop.run(self._inner.update(**changes))
+
     def send(self, text: str | Sequence[Message], **options: Unpack[TurnOptions]) -> Turn:
         """Send a message and wait for the whole reply; a failed turn is returned, not raised."""
         return self._loop.run(self._inner.send(text, **options))
@@ -169,6 +196,29 @@ class Session:
     def regenerate(self, turn: Turn | str | None = None, **options: Unpack[TurnOptions]) -> Turn:
         """A new reply to the same input, beside the old one; by default the last turn's."""
         return self._loop.run(self._inner.regenerate(turn, **options))
+
+    def go_on(
+        self, turn: Turn | str | None = None, *, max_output_tokens: int | None = None
+    ) -> Turn:
+        """Go on with a reply that was cut, by default the last turn's: a turn beside it whose reply
+        begins with the cut one."""
+        return self._loop.run(self._inner.go_on(turn, max_output_tokens=max_output_tokens))
+
+    def export(self) -> Json:
+        """The whole session, to be imported again."""
+        return self._loop.run(self._inner.export())
+
+    def tree(self) -> Json:
+        """How the session's turns hang together, as the server describes it."""
+        return self._loop.run(self._inner.tree())
+
+    def move_head(self, turn: Turn | str | None) -> SessionInfo:
+        """Pick the branch that the next message continues; None: a new beginning."""
+        return self._loop.run(self._inner.move_head(turn))
+
+    def stream_again(self, turn: Turn | str, **options: Unpack[TurnOptions]) -> "Stream":
+        """`regenerate`, read as it comes."""
+        return Stream(self._loop, self._inner.stream_again(turn, **options))
 
     def resume(self, turn: Turn | str, *, starting_after: int = -1) -> "Stream":
         """The events of a turn after that sequence number, stored or still to come."""

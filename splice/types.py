@@ -36,8 +36,26 @@ class TurnOptions(TypedDict, total=False):
     repetition_penalty: float
     seed: int
     stop: str | list[str]
+    stop_token_ids: list[int]
+    logit_bias: dict[str, float]
     ignore_eos: bool
+    deadline_s: float
     metadata: dict[str, str]
+
+
+class SessionChanges(TypedDict, total=False):
+    """What `update` may change; None takes a title, instructions or sampling away.
+
+    With `expected_revision` the change is refused when the session changed meanwhile.
+    """
+
+    title: str | None
+    instructions: str | None
+    metadata: dict[str, str]
+    reasoning: str
+    sampling: dict[str, Any] | None
+    pinned: bool
+    expected_revision: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,7 +167,10 @@ class Turn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionInfo:
-    """A session as it was when it was read; times are seconds since 1970."""
+    """A session as it was when it was read; times are seconds since 1970.
+
+    `sampling` stands for what a turn does not name; `active` are the turns that ran.
+    """
 
     id: str
     title: str | None
@@ -159,6 +180,9 @@ class SessionInfo:
     forked_from: str | None
     revision: int
     metadata: Mapping[str, str]
+    sampling: Mapping[str, Any]
+    pinned: bool
+    active: tuple[str, ...]
     created_at: int
     updated_at: int
     raw: Json = field(repr=False)
@@ -175,6 +199,9 @@ class SessionInfo:
             forked_from=raw.get("forked_from"),
             revision=raw.get("revision", 0),
             metadata=raw.get("metadata") or {},
+            sampling=raw.get("sampling") or {},
+            pinned=raw.get("pinned", False),
+            active=tuple(raw.get("active") or ()),
             created_at=raw.get("created_at", 0),
             updated_at=raw.get("updated_at", 0),
             raw=raw,

@@ -11,13 +11,13 @@ from typing import Any
 
 from aiohttp import web
 
+from app.answer import json_answer
 from app.errors import DOMAIN_ERRORS, RequestError, WireError, describe
 from app.keys import COMPLETIONS, CONFIG, ENGINE, OWNER, READINESS
 from app.openai.chat_request import ChatBody, parse_chat
 from app.openai.models import is_served, model_not_found
 from app.parsing import read_object
 from app.peer import beside, closing, until_gone
-from app.rest import json_answer
 from app.sampling import default_params
 from app.sse import data_event, serve_sse
 from model.messages import (

@@ -11,11 +11,10 @@ from typing import Annotated, Any
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
 
 from app.parsing import validate
+from app.protocol import MAX_MESSAGES
 from app.sampling import SamplingFields
 from sessions.errors import InvalidInputError, UnsupportedInputError
 from sessions.types import InputMessage
-
-MAX_MESSAGES = 4096
 
 _ROLES = frozenset({"developer", "system", "user", "assistant"})
 _UNSUPPORTED_ROLES = frozenset({"tool", "function"})

@@ -4,11 +4,11 @@ from typing import Any
 
 from aiohttp import web
 
+from app.answer import json_answer
 from app.config import AppConfig
 from app.errors import RequestError
 from app.keys import CONFIG, ENGINE, STARTED_AT
 from app.representation import list_object
-from app.rest import json_answer
 from model.messages import EngineInfo
 
 

@@ -26,6 +26,7 @@ class _Decoding:
     rows: torch.Tensor  # [B] rows of T
     tables: torch.Tensor  # [B, M], padded with a block of the batch
     lengths: torch.Tensor  # [B]
+    shortest: int  # of the lengths, known without asking the device
 
 
 class BatchedPlan:
@@ -74,6 +75,7 @@ class BatchedPlan:
             rows=torch.tensor([batch.spans[i][0] for i in members], device=device),
             tables=tables,
             lengths=torch.tensor([batch.ends[i] for i in members], device=device),
+            shortest=min(batch.ends[i] for i in members),
         )
 
     def _decode(
@@ -91,7 +93,7 @@ class BatchedPlan:
             blocks[:, part].reshape(num_seqs, -1, *kv.shape[-2:]) for part in (0, 1)
         )  # [B, S, K, D]
         hidden = self._hidden_of_group(number, group, keys.shape[1], spec.window)
-        if num_seqs > 1 or hidden.any():
+        if keys.shape[1] > group.shortest or spec.window is not None:
             values = values.masked_fill(hidden[:, :, None, None], 0)
         query = query.view(num_seqs, kv.shape[-2], -1, head_size)  # [B, K, G, D]
         probabilities = _softmax(query @ keys.permute(0, 2, 3, 1), hidden[:, None, None], spec)

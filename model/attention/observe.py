@@ -21,6 +21,8 @@ from model.support import max_context_tokens
 OBSERVING = "splice_observing"
 _NUM_TOKENS = 8
 _CHANGED_MASK = "it hides positions by a rule of its own, which the paged attention can't follow"
+# What transformers' code raises when it is not given what it needs (languages, images, …).
+_FAILURES = (ValueError, TypeError, LookupError, AttributeError, RuntimeError)
 _SEES_LATER = "its tokens attend to later ones, so a new token changes what is cached"
 _UNKNOWN_OPTIONS = {
     "s_aux": "it has attention sinks, which the paged attention lacks",
@@ -79,6 +81,11 @@ def observe(model: PreTrainedModel) -> tuple[LayerTraits, ...]:
     except CannotServeError as exc:
         raise ModelLoadError(
             f"models of type {model.config.model_type!r} can't be served: {exc}"
+        ) from exc
+    except _FAILURES as exc:
+        raise ModelLoadError(
+            f"models of type {model.config.model_type!r} can't be served: "
+            f"their code fails on a short text: {exc}"
         ) from exc
     finally:
         model.set_attn_implementation(implementation)

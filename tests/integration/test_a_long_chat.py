@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import pytest
 from transformers import AutoTokenizer
 
+from model.provision import DEFAULT_SHA256
 from tests.support.live_server import MODELS
 from tests.support.wire import Json, Wire, events_of, reply_of, wired
 
@@ -95,7 +96,7 @@ class Told:
 @pytest.fixture(scope="module")
 def tokenizer(live_server):
     """The embedded model's, as transformers reads it; the server has unpacked it by now."""
-    folder = next(MODELS.glob("prepared/*/tokenizer.json")).parent
+    folder = next(MODELS.glob(f"prepared/{DEFAULT_SHA256[:16]}-*/tokenizer.json")).parent
     return AutoTokenizer.from_pretrained(folder, local_files_only=True)
 
 

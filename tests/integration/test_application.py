@@ -8,7 +8,7 @@ import pytest
 from aiohttp import WSMsgType
 from aiohttp.test_utils import TestClient, TestServer
 
-from app.application import AppConfig, build_application, drain
+from app.application import AppConfig, StartHooks, build_application, drain
 from model.config import EngineConfig
 from model.errors import EngineDiedError, ModelLoadError
 from tests.support.clock import FakeClock
@@ -40,9 +40,8 @@ async def running(engine, folder, **changes):
         **changes,
     }
     ready = asyncio.Event()
-    app = build_application(
-        AppConfig(**values), EngineConfig(), engine=engine, on_ready=lambda _info: ready.set()
-    )
+    hooks = StartHooks(on_ready=lambda _info: ready.set())
+    app = build_application(AppConfig(**values), EngineConfig(), engine=engine, hooks=hooks)
     engine.is_up = True
     async with TestClient(TestServer(app)) as client:
         await asyncio.wait_for(ready.wait(), 30)
@@ -280,8 +279,7 @@ async def _serve_now(engine, folder, reasons=None):
     config = AppConfig(
         database_url=f"sqlite+aiosqlite:///{folder}/splice.db", runner_id="test", clock=FakeClock()
     )
-    app = build_application(
-        config, EngineConfig(), engine=engine, on_ready=lambda _: ended.set(), on_failed=failed
-    )
+    hooks = StartHooks(on_ready=lambda _: ended.set(), on_failed=failed)
+    app = build_application(config, EngineConfig(), engine=engine, hooks=hooks)
     async with TestClient(TestServer(app)) as client:
         yield client, ended

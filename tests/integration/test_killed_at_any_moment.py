@@ -2,14 +2,17 @@
 model: after a restart on the same folder each turn is whole or interrupted, and goes on."""
 
 import asyncio
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from weakref import WeakKeyDictionary
 
 import aiohttp
 import pytest
 import pytest_asyncio
 from transformers import AutoTokenizer
 
+from model.provision import DEFAULT_SHA256
 from sessions.database import Database
 from sessions.store import Store
 from sessions.token_log import unroll
@@ -39,10 +42,15 @@ def numbers_of(events):
     return [event["sequence_number"] for event in events]
 
 
+_STREAMS: WeakKeyDictionary[aiohttp.ClientResponse, AsyncIterator[Json]] = WeakKeyDictionary()
+
+
 async def read_until(answer, num_deltas):
-    """A stream's events up to so many deltas."""
+    """A stream's events up to so many deltas; the next call goes on behind them, also within what
+    came in one piece."""
+    stream = _STREAMS.setdefault(answer, events_of(answer))
     events = []
-    async for event in events_of(answer):
+    async for event in stream:
         events.append(event)
         num_deltas -= event["type"] == "response.output_text.delta"
         if num_deltas <= 0:
@@ -65,7 +73,7 @@ async def stored(server):
 
 def decoded(token_ids):
     """Ids as text, control tokens included."""
-    folder = next(MODELS.glob("prepared/*/tokenizer.json")).parent
+    folder = next(MODELS.glob(f"prepared/{DEFAULT_SHA256[:16]}-*/tokenizer.json")).parent
     return AutoTokenizer.from_pretrained(folder, local_files_only=True).decode(token_ids)
 
 

@@ -13,12 +13,25 @@ from sqlalchemy.exc import IntegrityError
 from sessions.database import VERSION_TABLE, Database, alembic_config
 from sessions.errors import ForeignDatabaseError, StoreUnavailableError
 from sessions.tables import Row
+from tests.support.postgres import DATABASES, SQLITE
 
 
 @pytest.fixture
-def connection(tmp_path):
+def sqlite(tmp_path):
     engine = create_engine(f"sqlite:///{tmp_path / 'plain.db'}")
     event.listen(engine, "connect", lambda raw, _: raw.execute("PRAGMA foreign_keys=ON"))
+    with engine.connect() as connection:
+        yield connection
+    engine.dispose()
+
+
+@pytest.fixture(params=DATABASES)
+def connection(request):
+    if request.param == SQLITE:
+        yield request.getfixturevalue("sqlite")
+        return
+    url = request.getfixturevalue("postgres_server").new_url()
+    engine = create_engine(url.replace("postgresql:", "postgresql+psycopg:"))
     with engine.connect() as connection:
         yield connection
     engine.dispose()
@@ -64,13 +77,11 @@ def test_there_is_one_head(connection):
     assert len(ScriptDirectory.from_config(alembic_config(connection)).get_heads()) == 1
 
 
-def test_the_checks_are_those_that_the_tables_say(connection):
-    command.upgrade(alembic_config(connection), "head")
+def test_the_checks_are_those_that_the_tables_say(sqlite):  # PostgreSQL tells them in its own words
+    command.upgrade(alembic_config(sqlite), "head")
 
     for table in Row.metadata.tables.values():
-        made = {
-            c["name"]: c["sqltext"] for c in inspect(connection).get_check_constraints(table.name)
-        }
+        made = {c["name"]: c["sqltext"] for c in inspect(sqlite).get_check_constraints(table.name)}
         said = {c.name: str(c.sqltext) for c in table.constraints if hasattr(c, "sqltext")}
         assert made == said
 
@@ -95,9 +106,9 @@ def test_a_branch_has_one_active_response(connection):
     connection.execute(insert, {"id": "1", "status": "completed"})
     connection.execute(insert, {"id": "2", "status": "running"})
 
-    with pytest.raises(IntegrityError, match="branch_id"):
+    with pytest.raises(IntegrityError, match="branch_id"), connection.begin_nested():
         connection.execute(insert, {"id": "3", "status": "pending"})
-    with pytest.raises(IntegrityError, match="ck_responses_status"):
+    with pytest.raises(IntegrityError, match="ck_responses_status"), connection.begin_nested():
         connection.execute(insert, {"id": "4", "status": "asleep"})
 
 

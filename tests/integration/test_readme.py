@@ -40,12 +40,14 @@ def run(command, folder, environ):
 def test_the_readme_has_an_example_for_each_way_in():
     languages = [language for language, _ in EXAMPLES]
 
-    assert languages == ["python", "bash", "python"]
+    assert languages == ["python", "python", "bash", "python"]
     assert all(DOCUMENTED_URL in source for _, source in EXAMPLES)
 
 
 @pytest.mark.parametrize(
-    "source", [s for language, s in EXAMPLES if language == "python"], ids=["client", "websocket"]
+    "source",
+    [s for language, s in EXAMPLES if language == "python"],
+    ids=["client", "openai", "websocket"],
 )
 def test_a_python_example_runs(live_server, tmp_path, source):
     example = tmp_path / "example.py"

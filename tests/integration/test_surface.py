@@ -264,3 +264,14 @@ async def test_no_body_can_make_the_server_fail():
                 except (UnicodeEncodeError, OverflowError):
                     continue  # not every text can be sent
                 assert status in (201, 400, 404), (path, body, answer)
+
+
+async def test_the_log_names_the_session_and_turn_that_an_address_names(caplog):
+    caplog.set_level(logging.INFO)
+    async with serving() as front:
+        await front.call("GET", "/v1/sessions/conv_00ab/turns/resp_00cd")
+        await front.call("GET", "/v1/sessions/my%20secret/turns/conv_secret")
+
+    named, words = [r for r in caplog.records if r.name == "app.middleware"]
+    assert (named.session_id, named.turn_id, named.owner) == ("conv_00ab", "resp_00cd", "anonymous")
+    assert "secret" not in str({**words.__dict__})

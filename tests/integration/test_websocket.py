@@ -210,6 +210,17 @@ async def test_a_socket_reads_only_so_many_replies_at_once():
     assert frames[0]["type"] == "response.created"
 
 
+async def test_a_socket_that_reads_all_it_may_can_still_cancel():
+    async with serving(max_streams=1) as front, front.client.ws_connect("/v1/ws") as ws:
+        await ws.send_json(_create(await front.session()))
+        await receive_until(ws, "response.content_part.added")
+        turn = next(iter(front.manager.turns_by_id))
+        await ws.send_json({"type": "response.cancel", "response_id": turn})
+        frames = await receive_until(ws, "response.incomplete")
+
+    assert frames[-1]["response"]["status"] == "cancelled"
+
+
 async def test_a_frame_that_is_too_large_closes_with_1009():
     async with serving(max_body_bytes=1000) as front, front.client.ws_connect("/v1/ws") as ws:
         await ws.send_str('"' + "x" * 5000 + '"')

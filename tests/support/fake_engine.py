@@ -186,7 +186,9 @@ class FakeEngine(Engine):
         if not is_cancelled and reply.final_text is not None:
             text = reply.final_text
         reason = FinishReason.CANCELLED if is_cancelled else reply.reason
-        ids = encode(text) + ((EOS,) if reason is FinishReason.STOP else ())
+        resumed = request.resumed_ids or ()
+        ids = resumed + encode(text) + ((EOS,) if reason is FinishReason.STOP else ())
+        text = "".join(chr(token_id - 1000) for token_id in resumed) + text
         if request.conversation_id is not None:
             self._logs[request.request_id] = request.token_ids + ids
         return GenerationFinished(

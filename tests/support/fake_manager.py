@@ -1,7 +1,6 @@
-"""A session manager, completions and an engine in memory, whose replies the test speaks.
+"""A session manager, completions and an engine in memory, with the surfaces of the real ones.
 
-They honour the surfaces of `sessions.manager`, `sessions.completions` and the engine as the
-front end sees them. A turn runs until the test ends it; `say` makes its deltas.
+A turn runs until the test ends it; `say` makes its deltas.
 """
 
 import asyncio
@@ -127,6 +126,7 @@ class FakeManager:
 
     async def create(self, owner, *, title=None, instructions=None, **options) -> Session:
         self._check()
+        options["sampling"] = options.get("sampling") or {}
         session = Session(
             id=SessionId(f"conv_{next(self._ids)}"),
             owner=owner,
@@ -147,10 +147,10 @@ class FakeManager:
             raise SessionNotFoundError(f"no session {session_id}")
         return self.sessions[session_id]
 
-    async def list(self, owner, *, limit=20, after=None, order="desc") -> Page:
+    async def list(self, owner, *, limit=20, after=None, is_descending=True, **_) -> Page:
         self._check()
         data = list(self.sessions.values())
-        if order == "desc":
+        if is_descending:
             data.reverse()
         if after is not None:
             data = data[[s.id for s in data].index(after) + 1 :]

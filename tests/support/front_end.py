@@ -12,7 +12,9 @@ from aiohttp.test_utils import TestClient, TestServer
 from app.config import AppConfig
 from app.readiness import Readiness
 from app.server import Collaborators, build_server, say_goodbye
+from sessions.key_ring import KeyRing
 from sessions.types import Session
+from tests.support.fake_keys import FakeKeys
 from tests.support.fake_manager import NOW, FakeCompletions, FakeEngine, FakeManager
 
 
@@ -25,6 +27,7 @@ class FrontEnd:
     completions: FakeCompletions
     engine: FakeEngine
     readiness: Readiness
+    keys: FakeKeys
 
     @property
     def port(self) -> int:
@@ -56,13 +59,18 @@ async def serving(*, is_loaded: bool = True, **changes: Any) -> AsyncIterator[Fr
     if is_loaded:
         readiness.loaded()
     manager, completions, engine = FakeManager(), FakeCompletions(), FakeEngine()
+    keys = FakeKeys()
     collaborators = Collaborators(
-        manager=manager, completions=completions, engine=engine, readiness=readiness
+        manager=manager,
+        completions=completions,
+        engine=engine,
+        readiness=readiness,
+        key_ring=KeyRing(keys, keys.clock),
     )
     app = build_server(make_config(**changes), collaborators)
     app.on_shutdown.append(say_goodbye)
     async with TestClient(TestServer(app)) as client:
-        yield FrontEnd(client, manager, completions, engine, readiness)
+        yield FrontEnd(client, manager, completions, engine, readiness, keys)
 
 
 async def receive(ws: ClientWebSocketResponse) -> dict[str, Any]:

@@ -8,6 +8,7 @@ import sys
 import time
 from pathlib import Path
 
+from model.config import SamplingParams
 from model.errors import SequenceFailedError
 from model.messages import (
     ClaimReport,
@@ -103,13 +104,13 @@ class StubWorker:
         if name.startswith("fail"):
             self._say(name, Failure.of(SequenceFailedError("broken")))
             return
-        if name.startswith("echo"):
-            for token_id in request.token_ids[:50]:
+        if name.startswith("echo") or (name.startswith("once") and request.resumed_ids is not None):
+            for token_id in request.token_ids[len(request.resumed_ids or ()) : 50]:
                 self._say(name, GenerationDelta(token_ids=(token_id,), text="x"))
             self._say(name, finished(FinishReason.STOP, request.token_ids))
             return
-        self._say(name, GenerationDelta(token_ids=(1,), text="x"))
-        if name.startswith("die"):
+        self._say(name, GenerationDelta(token_ids=tuple(request.token_ids[:1]), text="x"))
+        if name.startswith(("die", "once")):
             os.kill(os.getpid(), signal.SIGKILL)
 
     def _say(self, request_id: str, event) -> None:
@@ -151,6 +152,7 @@ def make_info(model: str) -> EngineInfo:
         max_context_tokens=1,
         vocab_size=1,
         eos_token_ids=(),
+        sampling=SamplingParams(),
     )
 
 

@@ -1,4 +1,5 @@
 /** The REST calls the page makes. Every failure is an `ApiError` with a stable code. */
+import { type Access, bearer } from "./access";
 import { isRecord, type Response, type Session, type SessionPage } from "./protocol";
 
 export class ApiError extends Error {
@@ -29,10 +30,23 @@ export interface Api {
   listTurns(session: string): Promise<Response[]>;
   fork(session: string, at: string, title: string | null): Promise<Session>;
   readiness(): Promise<Readiness>;
+  /** Rejects where the server would not let this key chat. */
+  checkKey(key: string): Promise<void>;
+  /** What a websocket is opened with where a key is needed; good once, and not for long. */
+  ticket(): Promise<string>;
 }
 
 /** `base` is what the calls are relative to, so that the page works below a path prefix. */
-export function createApi(base: string): Api {
+export function createApi(base: string, access: Access): Api {
+  const call = async (method: string, url: string, body?: unknown, more: RequestInit = {}) => {
+    const key = access.key.peek();
+    try {
+      return await ask(method, url, key, body, more);
+    } catch (error) {
+      if (isRefusal(error)) access.refused(key, error.status);
+      throw error;
+    }
+  };
   const path = (...parts: string[]) =>
     `${base}v1/sessions${parts.map((part) => `/${part}`).join("")}`;
   const id = encodeURIComponent;
@@ -63,18 +77,31 @@ export function createApi(base: string): Api {
     async readiness() {
       return readReadiness(`${base}readyz`);
     },
+    async checkKey(key) {
+      await ask("GET", `${path()}?limit=1`, key);
+    },
+    async ticket() {
+      const body = await call("POST", `${base}v1/ws-tickets`);
+      return isRecord(body) && typeof body.ticket === "string" ? body.ticket : "";
+    },
   };
 }
 
-async function call(
+function isRefusal(error: unknown): error is ApiError {
+  return error instanceof ApiError && (error.status === 401 || error.code === "missing_scope");
+}
+
+async function ask(
   method: string,
   url: string,
+  key: string | null,
   body?: unknown,
   more: RequestInit = {},
 ): Promise<unknown> {
   const request: RequestInit = { method, signal: AbortSignal.timeout(TIMEOUT_MS), ...more };
+  request.headers = bearer(key);
   if (body !== undefined) {
-    request.headers = { "content-type": "application/json" };
+    request.headers = { ...bearer(key), "content-type": "application/json" };
     request.body = JSON.stringify(body);
   }
   const answer = await send(url, request);

@@ -1,6 +1,7 @@
 /** Hands the state and what can be done with it to the components. */
 import { createContext } from "preact";
 import { useContext } from "preact/hooks";
+import type { Access } from "./access";
 import type { Chat } from "./chat";
 import type { Socket } from "./socket";
 import type { State } from "./state";
@@ -9,7 +10,11 @@ export interface App {
   readonly state: State;
   readonly chat: Chat;
   readonly socket: Socket;
+  readonly access: Access;
   navigate(session: string | null): void;
+  /** Tries a key; null when the server has taken it, else what is wrong, in words. */
+  logIn(key: string, keep: boolean): Promise<string | null>;
+  logOut(): void;
 }
 
 export const AppContext = createContext<App | null>(null);

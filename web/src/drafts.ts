@@ -7,6 +7,8 @@ export interface KeptStrings {
   getItem(key: string): string | null;
   setItem(key: string, value: string): void;
   removeItem(key: string): void;
+  key(index: number): string | null;
+  readonly length: number;
 }
 
 const PREFIX = "splice.draft.";
@@ -24,6 +26,19 @@ export class Drafts {
       return this.storage?.getItem(PREFIX + key) ?? "";
     } catch {
       return "";
+    }
+  }
+
+  /** Another reader may be coming. */
+  forget(): void {
+    this.#known.clear();
+    const storage = this.storage;
+    if (!storage) return;
+    try {
+      const names = Array.from({ length: storage.length }, (_, index) => storage.key(index));
+      for (const name of names) if (name?.startsWith(PREFIX)) storage.removeItem(name);
+    } catch {
+      // What can't be read was not kept.
     }
   }
 

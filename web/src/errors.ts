@@ -30,6 +30,10 @@ const TITLES: Record<string, string> = {
   draining: "The server is shutting down.",
   store_unavailable: "The server can't reach its database.",
   unavailable: "The server is not available right now.",
+  invalid_api_key: "The server does not take this key.",
+  missing_scope: "This key is good, but not for this.",
+  rate_limit_exceeded: "Too many requests in a minute. Try again in a moment.",
+  too_many_turns: "As many replies are being written as you may have at once.",
   internal: "Something went wrong on the server.",
 };
 
@@ -41,6 +45,8 @@ const RETRYABLE = new Set([
   "turn_not_ended",
   "engine_busy",
   "too_many_streams",
+  "rate_limit_exceeded",
+  "too_many_turns",
   "engine_unavailable",
   "engine_died",
   "sequence_failed",

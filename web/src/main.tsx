@@ -1,14 +1,16 @@
 /** The composition root: the only place where clocks, storage, network and window meet the rest. */
 import { effect, untracked } from "@preact/signals";
 import { render } from "preact";
-import { createApi } from "./api";
+import { Access } from "./access";
+import { type Api, ApiError, createApi } from "./api";
 import { type App, AppContext } from "./app";
 import { Chat } from "./chat";
 import { Page } from "./components/Page";
 import { Drafts } from "./drafts";
+import { trouble } from "./errors";
 import { HealthWatch, isComing } from "./health";
 import { hashOf, sessionInHash } from "./route";
-import { Socket } from "./socket";
+import { type RawSocket, Socket } from "./socket";
 import { State } from "./state";
 import { Streams } from "./streams";
 import "./styles/index.css";
@@ -19,8 +21,9 @@ const RESUME_AGAIN_MS = 2_000;
 function compose(): App {
   const base = new URL(".", document.baseURI);
   const state = new State();
-  const api = createApi(base.pathname);
-  const drafts = new Drafts(storage());
+  const access = new Access(storage(() => window.sessionStorage));
+  const api = createApi(base.pathname, access);
+  const drafts = new Drafts(storage(() => window.localStorage));
   const health = new HealthWatch(api, state, (run, ms) => setTimeout(run, ms));
   const navigate = (session: string | null) => {
     location.hash = hashOf(session);
@@ -35,7 +38,7 @@ function compose(): App {
     later: (run) => setTimeout(run, RESUME_AGAIN_MS),
   });
   const socket = new Socket(
-    () => new WebSocket(socketUrl(base)),
+    () => openSocket(base, api, access),
     {
       onOpen: () => {
         streams.onOpen();
@@ -43,6 +46,7 @@ function compose(): App {
       },
       onFrame: (frame) => streams.onFrame(frame),
       onTooLarge: () => streams.onTooLarge(),
+      onRefused: () => access.refused(access.key.peek(), 401),
       onLink: (link) => {
         state.link.value = link;
         if (link === "waiting") health.check();
@@ -66,7 +70,35 @@ function compose(): App {
   effect(() => {
     if (state.health.value === "ready") untracked(() => streams.release());
   });
-  return { state, chat, socket, navigate };
+  effect(() => {
+    if (access.asking.value !== null) untracked(() => socket.stop());
+  });
+  const logIn = async (key: string, keep: boolean) => {
+    try {
+      await api.checkKey(key);
+    } catch (error) {
+      return error instanceof ApiError ? trouble(error.code, error.message).title : String(error);
+    }
+    state.forget();
+    access.accept(key, keep);
+    begin({ chat, socket });
+    return null;
+  };
+  const logOut = () => {
+    chat.finishDeletes();
+    access.logOut();
+    streams.flush();
+    drafts.forget();
+    state.forget();
+    navigate(null);
+  };
+  return { state, chat, socket, access, navigate, logIn, logOut };
+}
+
+function begin({ chat, socket }: Pick<App, "chat" | "socket">): void {
+  chat.show(sessionInHash(location.hash));
+  void chat.loadSessions();
+  socket.start();
 }
 
 function follow(app: App): void {
@@ -79,9 +111,7 @@ function follow(app: App): void {
     app.socket.nudge();
     void app.chat.refresh();
   });
-  showAddressed();
-  void app.chat.loadSessions();
-  app.socket.start();
+  begin(app);
 }
 
 /** Frames of the screen stop in a hidden page, replies do not: whichever comes first. */
@@ -101,9 +131,18 @@ function socketUrl(base: URL): string {
   return url.href;
 }
 
-function storage(): Storage | null {
+/** With a key a socket needs a ticket, for it can carry no header and an address no key. */
+function openSocket(base: URL, api: Api, access: Access): RawSocket | Promise<RawSocket> {
+  const url = socketUrl(base);
+  if (access.key.peek() === null) return new WebSocket(url);
+  return api
+    .ticket()
+    .then((ticket) => new WebSocket(`${url}?ticket=${encodeURIComponent(ticket)}`));
+}
+
+function storage(open: () => Storage): Storage | null {
   try {
-    return window.localStorage;
+    return open();
   } catch {
     return null;
   }

@@ -31,6 +31,8 @@ export interface SocketListener {
   onLink(link: Link): void;
   /** The server closed for a reason that repeating will not mend (1009: a frame was too large). */
   onTooLarge(): void;
+  /** The server closed because the key is no longer good (4401). */
+  onRefused(): void;
 }
 
 const OPEN = 1;
@@ -44,6 +46,8 @@ export class Socket {
   #raw: RawSocket | null = null;
   #link: Link = "stopped";
   #attempts = 0;
+  /** Counts the connections: what belongs to an earlier one is too late. */
+  #turn = 0;
   #nonce = 0;
   #retry: unknown = null;
   #ping: unknown = null;
@@ -51,7 +55,7 @@ export class Socket {
   #stable: unknown = null;
 
   constructor(
-    private readonly open: () => RawSocket,
+    private readonly open: () => RawSocket | Promise<RawSocket>,
     private readonly listener: SocketListener,
     private readonly timers: Timers,
     private readonly random: () => number,
@@ -91,20 +95,31 @@ export class Socket {
     this.#clearTimers();
     this.#drop();
     this.#setLink("connecting");
-    let raw: RawSocket;
-    try {
-      raw = this.open();
-    } catch {
-      this.#wait();
-      return;
-    }
-    this.#raw = raw;
     // A phone's radio can leave a handshake hanging for minutes.
     this.#deadline = this.timers.set(() => this.#lost(), PONG_WITHIN_MS * 2);
+    const turn = this.#turn;
+    try {
+      const opening = this.open();
+      if (opening instanceof Promise) {
+        opening.then(
+          (raw) => (turn === this.#turn ? this.#attach(raw) : raw.close()),
+          () => turn === this.#turn && this.#lost(),
+        );
+      } else this.#attach(opening);
+    } catch {
+      this.#lost();
+    }
+  }
+
+  #attach(raw: RawSocket): void {
+    this.#raw = raw;
     raw.onopen = () => this.#opened();
     raw.onmessage = (event) => this.#received(event.data);
     raw.onclose = (event) => {
       if (event.code === 1009) this.listener.onTooLarge();
+      if (event.code === 4401) this.listener.onRefused();
+      // A refusal stops the socket: there is nothing to come back with.
+      if (this.#link === "stopped") return;
       this.#lost();
     };
   }
@@ -157,6 +172,7 @@ export class Socket {
   }
 
   #drop(): void {
+    this.#turn += 1;
     const raw = this.#raw;
     if (!raw) return;
     raw.onopen = raw.onmessage = raw.onclose = null;

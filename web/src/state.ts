@@ -70,6 +70,27 @@ export class State {
   readonly #choices = new Map<string, Signal<ReadonlyMap<string, string>>>();
   readonly #loads = new Map<string, Signal<Load>>();
 
+  /** Another reader may be coming: nothing of this one's stays. */
+  forget(): void {
+    batch(() => {
+      this.#turns.clear();
+      this.#members.clear();
+      this.#choices.clear();
+      this.#loads.clear();
+      this.sessions.value = [];
+      this.hasMoreSessions.value = false;
+      this.sessionsLoad.value = "loading";
+      this.current.value = null;
+      this.outgoing.value = [];
+      this.opening.value = null;
+      this.stopping.value = new Set();
+      this.live.value = new Map();
+      this.unread.value = new Set();
+      this.toasts.value = [];
+      this.draft.value = "";
+    });
+  }
+
   turn(id: string): Signal<Turn> | undefined {
     return this.#turns.get(id);
   }

@@ -49,6 +49,12 @@ function fakeApi(server: Server): Api {
       server.forks.push(asked);
       return session({ id: "conv_fork", forked_from: "resp_1" });
     },
+    async checkKey() {
+      up();
+    },
+    async ticket() {
+      return "wst_1";
+    },
     async readiness() {
       return { ready: true, state: "ready", detail: null };
     },

@@ -61,6 +61,26 @@ export class FakeTimers implements Timers {
   }
 }
 
+/** A browser's storage. */
+export class FakeStorage {
+  readonly all = new Map<string, string>();
+  get length() {
+    return this.all.size;
+  }
+  key(index: number) {
+    return [...this.all.keys()][index] ?? null;
+  }
+  getItem(key: string) {
+    return this.all.get(key) ?? null;
+  }
+  setItem(key: string, value: string) {
+    this.all.set(key, value);
+  }
+  removeItem(key: string) {
+    this.all.delete(key);
+  }
+}
+
 export function last<T>(all: readonly T[]): T {
   const found = all.at(-1);
   if (found === undefined) throw new Error("there is none yet");

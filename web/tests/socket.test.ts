@@ -8,7 +8,7 @@ function connect(random = () => 0.5) {
   const links: Link[] = [];
   const frames: ServerFrame[] = [];
   const timers = new FakeTimers();
-  const counts = { opens: 0, tooLarge: 0 };
+  const counts = { opens: 0, tooLarge: 0, refused: 0 };
   const open = () => {
     raws.push(new FakeSocket());
     return last(raws);
@@ -18,6 +18,10 @@ function connect(random = () => 0.5) {
     onFrame: (frame: ServerFrame) => void frames.push(frame),
     onLink: (link: Link) => void links.push(link),
     onTooLarge: () => void counts.tooLarge++,
+    onRefused: () => {
+      counts.refused++;
+      socket.stop();
+    },
   };
   const socket = new Socket(open, listener, timers, random);
   socket.start();
@@ -131,6 +135,67 @@ describe("Socket", () => {
     expect(frames).toEqual([]);
     last(raws).lose(1009);
     expect(counts.tooLarge).toBe(1);
+  });
+
+  it("says that its key was refused, and does not come back by itself", () => {
+    const { raws, counts, timers, links } = connect();
+    last(raws).accept();
+    last(raws).lose(4401);
+    timers.pass(60_000);
+    expect(counts.refused).toBe(1);
+    expect(raws.length).toBe(1);
+    expect(last(links)).toBe("stopped");
+  });
+
+  it("waits for what it is opened with, and drops what comes too late", async () => {
+    const timers = new FakeTimers();
+    const waiting: ((raw: FakeSocket) => void)[] = [];
+    const opened: string[] = [];
+    const socket = new Socket(
+      () => new Promise<FakeSocket>((resolve) => void waiting.push(resolve)),
+      {
+        onOpen: () => void opened.push("open"),
+        onFrame: () => undefined,
+        onLink: () => undefined,
+        onTooLarge: () => undefined,
+        onRefused: () => undefined,
+      },
+      timers,
+      () => 0.5,
+    );
+    socket.start();
+    timers.pass(17_000);
+    expect(waiting.length).toBe(2);
+    const [late, inTime] = [new FakeSocket(), new FakeSocket()];
+    waiting[0]?.(late);
+    waiting[1]?.(inTime);
+    await Promise.resolve();
+    inTime.accept();
+    expect(late.closed).toBe(true);
+    expect(opened).toEqual(["open"]);
+  });
+
+  it("tries again when what it is opened with can't be had", async () => {
+    const timers = new FakeTimers();
+    let tries = 0;
+    const listener = {
+      onOpen: () => undefined,
+      onFrame: () => undefined,
+      onLink: () => undefined,
+      onTooLarge: () => undefined,
+      onRefused: () => undefined,
+    };
+    const open = () => {
+      tries++;
+      return Promise.reject(new Error("offline"));
+    };
+    const socket = new Socket(open, listener, timers, () => 1);
+    socket.start();
+    await Promise.resolve();
+    await Promise.resolve();
+    expect(socket.link).toBe("waiting");
+    timers.pass(400);
+    expect(tries).toBe(2);
   });
 
   it("stays stopped once stopped", () => {

@@ -5,6 +5,7 @@ import { trouble } from "../src/errors";
 import { ageGroup, duration, missReason, nameOf, rate, reuse, titleOf } from "../src/format";
 import { readFrame } from "../src/protocol";
 import { hashOf, sessionInHash } from "../src/route";
+import { FakeStorage } from "./fakes";
 import { METRICS, session } from "./samples";
 
 describe("numbers", () => {
@@ -66,25 +67,28 @@ describe("announce", () => {
 
 describe("drafts", () => {
   it("are kept for each chat, and removed when empty", () => {
-    const kept = new Map<string, string>();
-    const storage = {
-      getItem: (key: string) => kept.get(key) ?? null,
-      setItem: (key: string, value: string) => void kept.set(key, value),
-      removeItem: (key: string) => void kept.delete(key),
-    };
+    const storage = new FakeStorage();
     new Drafts(storage).set("conv_1", "half");
     new Drafts(storage).set(null, "new");
     expect(new Drafts(storage).get("conv_1")).toBe("half");
     expect(new Drafts(storage).get(null)).toBe("new");
     new Drafts(storage).set("conv_1", "");
-    expect([...kept.keys()]).toEqual(["splice.draft.new"]);
+    expect([...storage.all.keys()]).toEqual(["splice.draft.new"]);
   });
 
   it("last as long as the page where storage is forbidden", () => {
     const forbidden = () => {
       throw new DOMException("no", "SecurityError");
     };
-    const drafts = new Drafts({ getItem: forbidden, setItem: forbidden, removeItem: forbidden });
+    const drafts = new Drafts({
+      getItem: forbidden,
+      setItem: forbidden,
+      removeItem: forbidden,
+      key: forbidden,
+      get length() {
+        return forbidden();
+      },
+    });
     expect(drafts.get("conv_1")).toBe("");
     drafts.set("conv_1", "half");
     expect(drafts.get("conv_1")).toBe("half");

@@ -26,6 +26,15 @@ def test_serve_has_a_flag_for_every_setting():
     assert not [name for name in Settings.model_fields if flag(name) not in shown]
 
 
+def test_a_command_has_flags_for_what_it_looks_at_and_no_more():
+    shown = run("models", "fetch", "-h").output
+
+    assert [name for name in Settings.model_fields if f"{flag(name)} " in shown] == [
+        "data_dir",
+        "model",
+    ]
+
+
 def test_check_config_shows_what_is_in_effect():
     result = run("check-config", "--port", "9000", SPLICE_CACHE_BYTES="1KiB")
 

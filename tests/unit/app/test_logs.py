@@ -4,7 +4,7 @@ import json
 import logging
 import sys
 
-from app.logs import JsonFormatter
+from app.logs import JsonFormatter, TextFormatter
 
 
 def record(message, *args, **extra):
@@ -35,3 +35,10 @@ def test_a_json_line_keeps_the_traceback_and_what_json_does_not_know():
 
     assert "\n" not in line
     assert "KeyError" in json.loads(line)["exception"]
+
+
+def test_a_line_for_people_ends_with_the_ids():
+    line = TextFormatter().format(record("took 3", turn_id="resp_1", owner="ann", other="x"))
+
+    assert line.endswith("splice.test: took 3 [turn_id=resp_1 owner=ann]")
+    assert TextFormatter().format(record("took 3")).endswith("took 3")

@@ -50,6 +50,11 @@ def test_an_unknown_field_is_named():
     assert caught.value.param == "items[0].colour"
 
 
+def test_a_misspelt_field_is_told_the_nearest():
+    with pytest.raises(InvalidInputError, match="itmes: unknown field; did you mean items\\?"):
+        validate(_Outer, {"itmes": []})
+
+
 def test_a_missing_field_is_named():
     with pytest.raises(InvalidInputError, match="items: this field is required"):
         validate(_Outer, {})

@@ -87,15 +87,39 @@ def test_none_takes_an_optional_value_back():
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.1.2.3", "localhost", "::1", "[::1]"])
-def test_a_loopback_host_needs_no_leave(host):
-    assert load({"host": host}).host == host
+def test_a_loopback_host_needs_neither_keys_nor_leave(host):
+    assert load({"host": host}).is_guarded_by_address
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.2", "chat.example"])
-def test_a_host_that_others_reach_needs_leave(host):
-    assert "can be reached from other machines" in refusal({"host": host})
+def test_a_host_that_others_reach_needs_keys_or_leave(host):
+    assert not load({"host": host}).is_guarded_by_address
+    assert load({"host": host, "allow_remote": True}).is_guarded_by_address
 
-    assert load({"host": host, "allow_remote": True}).host == host
+
+def test_a_proxy_lets_others_in_as_an_address_does():
+    settings = load(SPLICE_TRUSTED_PROXIES="127.0.0.1, 10.0.0.0/8")
+
+    assert [str(network) for network in settings.trusted_proxies] == ["127.0.0.1/32", "10.0.0.0/8"]
+    assert not settings.is_guarded_by_address
+
+
+def test_a_network_that_is_none_is_refused():
+    assert "trusted_proxies" in refusal(SPLICE_TRUSTED_PROXIES="proxy.example")
+
+
+@pytest.mark.parametrize("path", ["chat", "/chat/", "/", "/a//b", "/{a}", "/a b", "/ü"])
+def test_a_base_path_has_a_plain_form(path):
+    assert "base_path begins with a slash" in refusal({"base_path": path})
+
+
+@pytest.mark.parametrize("path", ["", "/chat", "/a/b-c.d"])
+def test_a_base_path_may_have_levels(path):
+    assert load({"base_path": path}).base_path == path
+
+
+def test_half_a_certificate_is_refused():
+    assert "go together" in refusal({"tls_cert": "cert.pem"})
 
 
 def test_two_sizes_for_one_cache_are_refused():
@@ -116,6 +140,16 @@ def test_another_file_is_named_by_argument_or_variable(tmp_path):
 
 def test_a_named_file_that_is_missing_is_refused():
     assert "there is no settings file" in refusal(SPLICE_CONFIG="nowhere.toml")
+
+
+def test_a_file_with_tables_is_refused():
+    Path("splice.toml").write_text("[server]\nport = 1\n")
+
+    assert refusal() == "splice.toml has the table [server]: write the settings without tables"
+
+
+def test_a_size_that_is_none_is_told_what_a_size_is():
+    assert "as in 512MiB" in refusal({"cache_bytes": "lots"})
 
 
 def test_a_file_that_is_no_toml_is_refused():

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from app.settings import Settings
-from app.settings_docs import documents, page, with_table
+from app.settings_docs import documents, meaning_of, page, with_table
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -20,6 +20,13 @@ def test_every_setting_has_its_row():
     rows = [line for line in page().splitlines() if line.startswith("| `--")]
 
     assert len(rows) == len(Settings.model_fields)
+
+
+def test_the_words_a_setting_may_be_are_told_once():
+    device, mode = (meaning_of(Settings.model_fields[name]) for name in ("device", "mode"))
+
+    assert device.endswith("(`auto`, `cuda`, `cpu`)")
+    assert (mode.count("`exact`"), mode.count("`fast`")) == (1, 1)
 
 
 def test_a_document_without_the_marks_is_refused():

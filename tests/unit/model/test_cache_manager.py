@@ -4,6 +4,7 @@ import pytest
 
 from model.errors import OutOfBlocksError
 from model.messages import MissReason, TierName
+from model.prefix_index import BlockHash, BlockHasher
 from tests.support.block_books import Books
 
 PROMPT = list(range(10))  # two full blocks of four and half a one
@@ -357,3 +358,18 @@ def test_a_sequence_that_can_not_grow_stays_as_it_is():
 
     assert sequence.table.block_ids == [0]
     books.cache.check()
+
+
+def test_hashes_are_borrowed_only_from_where_the_salt_enters_at_the_same_place():
+    """Else what lies behind a public beginning would have names that other owners can find."""
+    books = Books()
+    books.turn("one", range(16), owner="ann", num_public_tokens=8)
+    private = [*range(6), *range(50, 62)]
+
+    two = books.claim("two", private, owner="ann", parent_turn_id="one")
+    books.compute(two)
+
+    expected: list[BlockHash] = []
+    BlockHasher("f", "float32", 4).extend(expected, private, "ann")
+    assert two.num_named_blocks == 4
+    assert two.block_hashes == expected

@@ -196,6 +196,18 @@ def test_a_reply_that_fills_the_context_ends_by_length():
     assert len(reply.finished.token_ids) == 12
 
 
+def test_a_prompt_may_leave_room_for_one_token_and_no_less():
+    harness = Harness(tiny_llama(), num_blocks=9)  # 32 positions
+
+    reply = harness.generate(make_request("fits", random_ids(4, 31), max_output_tokens=None))
+
+    assert len(reply.finished.token_ids) == 1
+    assert reply.finished.reason is FinishReason.LENGTH
+    with pytest.raises(ContextLengthError) as caught:
+        harness.submit(make_request("full", random_ids(4, 32)))
+    assert caught.value.num_tokens_over == 1
+
+
 def test_what_can_never_be_served_is_refused_at_once():
     harness = Harness(tiny_llama(), num_blocks=9)
     with pytest.raises(ContextLengthError) as caught:
@@ -323,3 +335,15 @@ def test_n_samples_of_one_prompt_compute_it_once():
     assert claims[0] == 22
     assert all(computed <= 2 for computed in claims[1:])
     assert len({r.finished.token_ids for r in harness.replies.values()}) > 1
+
+
+def test_books_that_do_not_balance_are_counted_and_logged_and_stop_nothing(caplog):
+    harness = Harness(tiny_llama())
+    harness.core.audit()
+    assert harness.core.stats().books_failures_total == 0
+
+    harness.core.cache.pool.hold((0,))  # that no table knows of
+    harness.core.audit()
+
+    assert harness.core.stats().books_failures_total == 1
+    assert "don't balance" in caplog.text

@@ -2,13 +2,12 @@
 
 import asyncio
 import os
-import signal
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing
 
 import pytest
 
 from model import engine as engine_module
-from model.config import EngineConfig, SamplingParams
+from model.config import EngineConfig
 from model.engine import Engine, EngineState
 from model.errors import (
     EngineDiedError,
@@ -21,41 +20,16 @@ from model.messages import (
     FinishReason,
     GenerationDelta,
     GenerationFinished,
-    GenerationRequest,
     GenerationStarted,
 )
 from tests.support import stub_worker
+from tests.support.stub_engine import num_lives, request, running, until
 
 
 @pytest.fixture(autouse=True)
 def stubs(monkeypatch, tmp_path):
     stub_worker.install(monkeypatch, tmp_path)
     monkeypatch.setattr(engine_module, "_BACKOFF_S", 0.0)
-
-
-@asynccontextmanager
-async def running(tmp_path, model="good", **options):
-    engine = Engine(EngineConfig(model=model, models_dir=tmp_path), **options)
-    await engine.start()
-    try:
-        yield engine
-    finally:
-        await engine.close()
-
-
-def request(name, token_ids=(4, 5, 6)) -> GenerationRequest:
-    return GenerationRequest(request_id=name, token_ids=tuple(token_ids), params=SamplingParams())
-
-
-async def until(engine: Engine, state: EngineState) -> None:
-    """The engine tells nobody its state; it changes with what its process says."""
-    async with asyncio.timeout(10):
-        while engine.state is not state:  # noqa: ASYNC110
-            await asyncio.sleep(0.005)
-
-
-def num_lives(tmp_path) -> int:
-    return (tmp_path / "lives").stat().st_size
 
 
 async def test_an_engine_says_what_it_is_busy_with_and_what_it_loaded(tmp_path):
@@ -161,7 +135,7 @@ async def test_a_task_that_is_cancelled_cancels_its_generation(tmp_path):
             reader = tasks.create_task(read())
             await started.wait()
             reader.cancel()
-        assert engine._streams == {}
+        assert engine._flights == {}
 
 
 async def test_an_id_in_use_is_refused_and_its_generation_goes_on(tmp_path):
@@ -179,125 +153,6 @@ async def test_questions_are_answered(tmp_path):
         assert await engine.tables("conv") == ()
         assert await engine.evict() == await engine.evict("conv") == 3
         await engine.release("conv")
-
-
-# The process dies
-
-
-async def test_a_process_killed_in_mid_reply_fails_its_generations_and_is_started_again(tmp_path):
-    async with running(tmp_path) as engine:
-        pid = engine.pid
-        async with aclosing(engine.generate(request("hang"))) as stream:
-            assert isinstance(await anext(stream), GenerationStarted)
-            assert isinstance(await anext(stream), GenerationDelta)
-
-            os.kill(pid, signal.SIGKILL)
-
-            with pytest.raises(EngineDiedError):
-                await anext(stream)
-        with pytest.raises(EngineUnavailableError, match="restarting"):
-            await anext(engine.generate(request("echo")))
-        await until(engine, EngineState.READY)
-        assert engine.pid != pid
-        assert [e async for e in engine.generate(request("echo"))][-1].token_ids == (4, 5, 6)
-
-
-async def test_every_generation_in_flight_hears_of_the_end(tmp_path):
-    async with running(tmp_path) as engine:
-
-        async def read(name: str) -> type[Exception] | None:
-            try:
-                async for _ in engine.generate(request(name)):
-                    pass
-            except EngineDiedError as exc:
-                return type(exc)
-            return None
-
-        ends = await asyncio.gather(*(read(n) for n in ("hang1", "hang2", "echo", "die")))
-
-    assert ends == [EngineDiedError, EngineDiedError, None, EngineDiedError]
-
-
-async def test_a_question_in_flight_fails_when_the_process_dies(tmp_path):
-    async with running(tmp_path) as engine:
-        with pytest.raises(EngineDiedError):
-            await engine.evict("die")
-
-        # While it restarts there is nothing to ask, and nothing to forget.
-        with pytest.raises(EngineUnavailableError, match="restarting"):
-            await engine.stats()
-        await engine.release("conv")
-        await until(engine, EngineState.READY)
-        assert await engine.evict() == 3
-
-
-async def test_a_generation_that_finishes_forgives_the_crashes_before_it(tmp_path):
-    async with running(tmp_path) as engine:
-        for _ in range(engine_module._MAX_CRASHES + 2):
-            with pytest.raises(EngineDiedError):
-                _ = [event async for event in engine.generate(request("die"))]
-            await until(engine, EngineState.READY)
-            assert [event async for event in engine.generate(request("echo"))]
-        assert engine._num_restarts == engine_module._MAX_CRASHES + 2
-
-
-async def test_an_engine_that_dies_again_and_again_is_given_up_with_the_reason(tmp_path):
-    async with running(tmp_path, "once") as engine:
-        with pytest.raises(EngineDiedError):
-            _ = [event async for event in engine.generate(request("die"))]
-
-        await until(engine, EngineState.FAILED)
-
-        assert num_lives(tmp_path) == engine_module._MAX_CRASHES
-        with pytest.raises(EngineUnavailableError, match=r"failed: .* exit code 7; see the log"):
-            await engine.stats()
-        with pytest.raises(EngineUnavailableError, match="exit code 7"):
-            await anext(engine.generate(request("echo")))
-    assert engine.state is EngineState.FAILED
-
-
-async def test_requests_that_kill_it_each_time_are_crashes_in_a_row(tmp_path):
-    async with running(tmp_path) as engine:
-        for i in range(engine_module._MAX_CRASHES):
-            with pytest.raises(EngineDiedError):
-                _ = [event async for event in engine.generate(request(f"die{i}"))]
-            if i < engine_module._MAX_CRASHES - 1:
-                await until(engine, EngineState.READY)
-
-        await until(engine, EngineState.FAILED)
-
-
-async def test_the_wait_before_a_restart_doubles(tmp_path, monkeypatch):
-    waits: list[float] = []
-    timeout = asyncio.timeout
-
-    def note(seconds: float):
-        if seconds in (0.2, 0.4, 0.8, 1.6, 3.2, 6.4):
-            waits.append(seconds)
-            seconds = 0.0
-        return timeout(seconds)
-
-    monkeypatch.setattr(engine_module, "_BACKOFF_S", 0.2)
-    monkeypatch.setattr(engine_module.asyncio, "timeout", note)
-    async with running(tmp_path, "once") as engine:
-        with pytest.raises(EngineDiedError):
-            await engine.evict("die")
-        await until(engine, EngineState.FAILED)
-
-    assert waits == [0.4, 0.8, 1.6, 3.2]
-
-
-async def test_a_model_that_is_gone_at_a_restart_is_told(tmp_path):
-    async with running(tmp_path, "moved") as engine:
-        with pytest.raises(EngineDiedError):
-            await engine.evict("die")
-
-        await until(engine, EngineState.FAILED)
-
-        with pytest.raises(EngineUnavailableError, match="no such model"):
-            await engine.evict()
-        assert num_lives(tmp_path) == 2
-        assert engine.info.model_id == "moved"
 
 
 # Starting and closing

@@ -5,6 +5,7 @@ import torch
 from transformers import (
     BloomConfig,
     DeepseekV3Config,
+    Emu3Config,
     FalconConfig,
     Gemma3Config,
     Llama4TextConfig,
@@ -42,6 +43,7 @@ def test_plain_decoders_are_served(config):
         (DeepseekV3Config(), "latent attention"),
         (Qwen3NextConfig(), "linear_attention"),
         (Gemma3Config(), "text alone"),
+        (Emu3Config(), "several models.*text alone"),
         (rope("dynamic"), "dynamic RoPE"),
         (BloomConfig(), "max_position_embeddings|attention interface"),
         (PreTrainedConfig(max_position_embeddings=8), "no text-generating model"),

@@ -11,6 +11,7 @@ from tests.support import tiny_tokenizer as tiny
 from tests.support.clock import FakeClock
 from tests.support.core_engine import CoreEngine
 from tests.support.fake_engine import FakeEngine
+from tests.support.postgres import SQLITE
 from tests.support.template_chat import TemplateChat
 from tests.support.templates import renderer_of, tokenizer_of
 
@@ -21,8 +22,21 @@ def clock():
 
 
 @pytest.fixture
-async def database(tmp_path):
-    database = Database(f"sqlite:///{tmp_path / 'splice.db'}")
+def database_kind():
+    """Files whose tests run on every database say so in a fixture of their own."""
+    return SQLITE
+
+
+@pytest.fixture
+def database_url(request, database_kind, tmp_path):
+    if database_kind == SQLITE:
+        return f"sqlite:///{tmp_path / 'splice.db'}"
+    return request.getfixturevalue("postgres_server").new_url()
+
+
+@pytest.fixture
+async def database(database_url):
+    database = Database(database_url)
     await database.migrate()
     yield database
     await database.close()

@@ -63,7 +63,7 @@ def test_every_reader_sees_every_event_behind_its_cursor_in_order(bursts, cursor
         readers = [asyncio.ensure_future(read(feed, after)) for after in cursors]
         total = 0
         for size in bursts:
-            feed.extend(piece(total + n) for n in range(size))
+            feed.append(*(piece(total + n) for n in range(size)))
             total += size
             await asyncio.sleep(0)
         feed.append(END)

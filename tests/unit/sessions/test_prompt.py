@@ -251,7 +251,7 @@ async def test_a_template_that_rewrites_history_is_rendered_again_up_to_where_it
         first = await chat.say("one")
         second = await chat.say("two")
 
-    request, span = engine.requests[-1], await store.span(second.id)
+    request, span = engine.requests[-1], (await store.spans(second.id))[-1]
     prompt_size = len(fed(engine, 0))
     assert request.diverged_at == request.num_known_tokens == span.keep_tokens == prompt_size
     assert (span.base_id, request.parent_turn_id) == (first.id, first.id)

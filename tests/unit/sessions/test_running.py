@@ -13,6 +13,13 @@ from sessions.store import Store
 from sessions.types import TurnStatus
 from tests.support.chat import ANN, Chat
 from tests.support.fake_engine import FakeReply
+from tests.support.postgres import DATABASES
+
+
+@pytest.fixture(params=DATABASES)
+def database_kind(request):
+    return request.param
+
 
 SOON = 0.01
 

@@ -9,7 +9,14 @@ from sessions.errors import RevisionConflictError, SessionNotFoundError
 from sessions.token_log import TokenSpan
 from sessions.turn_writes import Checkpoint, Lease, NewTurn
 from sessions.types import ItemId, OwnerId, Session, SessionId, TurnId, TurnStatus
+from tests.support.postgres import DATABASES
 from tests.support.turns import NOW, USAGE, make_item, make_turn
+
+
+@pytest.fixture(params=DATABASES)
+def database_kind(request):
+    return request.param
+
 
 ANN = OwnerId("ann")
 LATER = NOW + timedelta(seconds=60)
@@ -86,7 +93,7 @@ async def test_a_turn_comes_back_as_it_was_written(store, session):
     assert await store.end_turn(new.lease, done, (1, 2, 3))
 
     assert await store.turn(ANN, new.turn.id) == done
-    assert (await store.span(new.turn.id)).ids == (1, 2, 3)
+    assert (await store.spans(new.turn.id))[-1].ids == (1, 2, 3)
     assert await store.submitted(session.id, "c") == (done, "d")
 
 
@@ -132,7 +139,7 @@ async def test_only_the_lease_writes_a_turn(store, session, other):
     assert not await store.end_turn(stolen, ended(new), (9,))
 
     assert (await store.turn(ANN, new.turn.id)).status is TurnStatus.PENDING
-    assert (await store.span(new.turn.id)).ids == (1, 2)
+    assert (await store.spans(new.turn.id))[-1].ids == (1, 2)
 
 
 async def test_an_abandoned_turn_keeps_its_last_checkpoint(store, session):

@@ -268,7 +268,7 @@ async def test_a_checkpoint_has_the_reply_so_far_and_its_ids(manager, engine, st
     turn = await chat.submit()
     await engine.held(turn.id)
 
-    stored, span = await store.any_turn(turn.id), await store.span(turn.id)
+    stored, span = await store.any_turn(turn.id), (await store.spans(turn.id))[-1]
 
     # The first delta is kept at once; the others came within the second behind it.
     assert (stored.status, stored.reply_text) == (TurnStatus.RUNNING, "a")
@@ -290,7 +290,7 @@ async def test_the_log_is_the_prompt_and_what_was_committed(manager, engine, sto
     chat = await Chat.open(manager)
     turn = await chat.say()
 
-    span = await store.span(turn.id)
+    span = (await store.spans(turn.id))[-1]
 
     assert span.prompt_ids == engine.requests[0].token_ids
     assert span.reply_ids == (*encode("Hello"), EOS)
@@ -318,3 +318,28 @@ async def test_a_reply_that_cannot_be_stored_is_never_shown_as_complete(
         # The row is still active; it belongs to nobody, and recovery ends it.
         assert await manager.recover() == 1
         assert (await manager.turn(ANN, turn.id)).status is TurnStatus.INTERRUPTED
+
+
+class BrokenStore(Store):
+    """Trips over our own mistake in the end of every turn that says "broken"."""
+
+    async def end_turn(self, lease, turn, ids):
+        if turn.input_items[0].text == "broken":
+            raise ValueError("a bug")
+        return await super().end_turn(lease, turn, ids)
+
+
+async def test_an_end_that_our_own_mistake_spoils_ends_no_other_turn(
+    engine, clock, renderer, database
+):
+    async with make_manager(BrokenStore(database), engine, clock, renderer) as manager:
+        engine.replies += [FakeReply(holds_after=1), FakeReply()]
+        chat, other = await Chat.open(manager), await Chat.open(manager)
+        held = await chat.submit("hello")
+        await engine.held(held.id)
+
+        broken = await other.say("broken")
+        engine.let_go()
+
+        assert (broken.status, broken.error.code) == (TurnStatus.FAILED, "internal")
+        assert (await chat.end(held)).status is TurnStatus.COMPLETED

@@ -5,7 +5,20 @@ import threading
 
 import pytest
 
-from splice import Client, NotFoundError, TextDelta
+from app.protocol import TurnBody
+from splice import (
+    AsyncClient,
+    AsyncSession,
+    AsyncSessions,
+    AsyncStream,
+    Client,
+    NotFoundError,
+    Session,
+    Sessions,
+    Stream,
+    TextDelta,
+    TurnOptions,
+)
 from tests.support.scripted_api import (
     ScriptedApi,
     answer,
@@ -114,3 +127,23 @@ def test_closing_twice_does_no_harm(served):
     client.close()
 
     assert not [t for t in threading.enumerate() if t.name == "splice-client"]
+
+
+@pytest.mark.parametrize(
+    ("plain", "awaited", "attributes"),
+    [
+        (Client, AsyncClient, set()),
+        (Sessions, AsyncSessions, set()),
+        (Session, AsyncSession, {"info"}),
+        (Stream, AsyncStream, {"turn", "last_sequence_number"}),
+    ],
+)
+def test_both_clients_have_the_same_methods(plain, awaited, attributes):
+    def public(kind):
+        return {name for name in vars(kind) if not name.startswith("_")}
+
+    assert public(plain) == public(awaited) | attributes
+
+
+def test_a_turn_may_be_given_whatever_the_server_takes():
+    assert set(TurnOptions.__annotations__) == set(TurnBody.model_fields) - {"input", "stream"}

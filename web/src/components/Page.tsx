@@ -6,11 +6,18 @@ import { Announcer } from "./Announcer";
 import { Banner } from "./Banner";
 import { Composer, isRunning } from "./Composer";
 import { IconButton } from "./IconButton";
+import { LogIn } from "./LogIn";
 import { Sidebar } from "./Sidebar";
 import { Thread } from "./Thread";
 import { Toasts } from "./Toasts";
 
 export function Page() {
+  const { access } = useApp();
+  const asking = access.asking.value;
+  return asking === null ? <Everything /> : <LogIn why={asking} />;
+}
+
+function Everything() {
   const { state } = useApp();
   useKeys();
   return (

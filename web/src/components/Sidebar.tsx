@@ -45,6 +45,7 @@ export function Sidebar() {
         <nav aria-label="Chats">
           <SessionList />
         </nav>
+        <LogOutButton />
         <ThemeButton />
       </aside>
       {open && (
@@ -139,6 +140,18 @@ function Row({ session }: { session: Session }) {
         <Icon name="trash" />
       </button>
     </li>
+  );
+}
+
+/** Only where there was something to log in with. */
+function LogOutButton() {
+  const { access, logOut } = useApp();
+  if (access.key.value === null) return null;
+  return (
+    <button type="button" class="theme-button" onClick={logOut}>
+      <Icon name="leave" />
+      Log out
+    </button>
   );
 }
 

@@ -1,0 +1,282 @@
+"""What clients get, as models: for `/openapi.json` alone.
+
+`app/representation.py` builds the values; a test holds both against each other.
+"""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class Answer(BaseModel):
+    """Nothing but what is named."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class ErrorDetail(Answer):
+    """What went wrong; `code` is stable."""
+
+    message: str
+    type: Literal["invalid_request_error", "server_error"]
+    param: str | None
+    code: str
+
+
+class ErrorAnswer(Answer):
+    """OpenAI's error body."""
+
+    error: ErrorDetail
+
+
+class SessionAnswer(Answer):
+    """A session. Later versions add fields."""
+
+    model_config = ConfigDict(extra="allow")
+
+    id: str
+    object: Literal["session"]
+    title: str | None
+    instructions: str | None
+    model: str
+    reasoning: str
+    metadata: dict[str, str]
+    sampling: dict[str, Any]
+    pinned: bool
+    active: list[str]
+    head: str | None
+    forked_from: str | None
+    revision: int
+    created_at: int
+    updated_at: int
+
+
+class DeletedAnswer(Answer):
+    """A session that is gone."""
+
+    id: str
+    object: Literal["session.deleted"]
+    deleted: Literal[True]
+    undo_s: float
+
+
+class InputPart(Answer):
+    """A part of what was put in."""
+
+    type: Literal["input_text", "output_text"]
+    text: str
+
+
+class OutputPart(Answer):
+    """The part that a reply is made of."""
+
+    type: Literal["output_text"]
+    text: str
+    annotations: list[Any]
+    logprobs: list[Any]
+
+
+class InputItem(Answer):
+    """A message that was put in."""
+
+    id: str
+    type: Literal["message"]
+    role: Literal["user", "system", "developer", "assistant"]
+    status: str
+    content: list[InputPart]
+
+
+class OutputItem(Answer):
+    """The reply."""
+
+    id: str
+    type: Literal["message"]
+    role: Literal["assistant"]
+    status: Literal["in_progress", "completed", "incomplete"]
+    content: list[OutputPart]
+
+
+class Reused(Answer):
+    """Where the prompt's tokens came from; `reason` says why no more of them were reused."""
+
+    reused: int
+    device: int
+    cpu: int
+    disk: int
+    computed: int
+    reason: str | None
+    diverged_at: int | None
+
+
+class MetricsAnswer(Answer):
+    """How a turn went; times in milliseconds."""
+
+    ttft_ms: float | None
+    queue_ms: float
+    total_ms: float
+    tokens_per_second: float | None
+    input_tokens: int
+    output_tokens: int
+    kv: Reused
+    rows_computed: int
+
+
+class Retryable(Answer):
+    """Why a turn failed."""
+
+    code: str
+    message: str
+    retryable: bool
+
+
+class TurnAnswer(Answer):
+    """A turn: OpenAI's response object, ours under `splice`. Later versions add fields."""
+
+    model_config = ConfigDict(extra="allow")
+
+    id: str
+    object: Literal["response"]
+    created_at: int
+    completed_at: int | None
+    status: Literal["in_progress", "completed", "incomplete", "cancelled", "failed"]
+    error: Retryable | None
+    incomplete_details: dict[str, str] | None
+    max_output_tokens: int | None
+    model: str
+    previous_response_id: str | None
+    conversation: dict[str, str]
+    input: list[InputItem]
+    output: list[OutputItem]
+    temperature: float
+    top_p: float
+    metadata: dict[str, str]
+    usage: dict[str, Any] | None
+    splice: dict[str, Any]
+
+
+class Paged(Answer):
+    """OpenAI's list."""
+
+    object: Literal["list"]
+    first_id: str | None
+    last_id: str | None
+    has_more: bool
+
+
+class SessionList(Paged):
+    """Sessions, one page."""
+
+    data: list[SessionAnswer]
+
+
+class TurnList(Paged):
+    """Turns."""
+
+    data: list[TurnAnswer]
+
+
+class TicketAnswer(Answer):
+    """What a browser opens the websocket with."""
+
+    object: Literal["ws.ticket"]
+    ticket: str
+    expires_at: int
+
+
+class NumberedEvent(Answer):
+    """`sequence_number` counts from 0 without a gap; on a websocket the place is beside it."""
+
+    sequence_number: int
+    conversation: str | None = None
+    response_id: str | None = None
+
+
+class ResponseEvent(NumberedEvent):
+    """The turn as it begins and as it ends."""
+
+    type: Literal[
+        "response.created",
+        "response.in_progress",
+        "response.completed",
+        "response.incomplete",
+        "response.failed",
+    ]
+    response: TurnAnswer
+
+
+class ItemEvent(NumberedEvent):
+    """The reply's item begins or ends."""
+
+    type: Literal["response.output_item.added", "response.output_item.done"]
+    output_index: int
+    item: OutputItem
+
+
+class InItem(NumberedEvent):
+    """Where in the reply it is."""
+
+    item_id: str
+    output_index: int
+    content_index: int
+
+
+class PartEvent(InItem):
+    """The reply's part begins or ends."""
+
+    type: Literal["response.content_part.added", "response.content_part.done"]
+    part: OutputPart
+
+
+class DeltaEvent(InItem):
+    """More of the text; never empty."""
+
+    type: Literal["response.output_text.delta"]
+    delta: str
+    logprobs: list[Any]
+
+
+class TextEvent(InItem):
+    """The whole text."""
+
+    type: Literal["response.output_text.done"]
+    text: str
+    logprobs: list[Any]
+
+
+class MetricsEvent(NumberedEvent, MetricsAnswer):
+    """How the turn went, before its last event."""
+
+    type: Literal["splice:metrics"]
+
+
+class ErrorEvent(Answer):
+    """An error in a stream that has begun, or the answer to a frame."""
+
+    type: Literal["error"]
+    status: int
+    error: ErrorDetail
+    event_id: str | None = None
+
+
+class PongFrame(Answer):
+    """The answer to a ping."""
+
+    type: Literal["pong"]
+    nonce: Any = None
+
+
+TurnEventAnswer = Annotated[
+    ResponseEvent | ItemEvent | PartEvent | DeltaEvent | TextEvent | MetricsEvent | ErrorEvent,
+    Field(discriminator="type"),
+]
+ServerFrame = Annotated[
+    ResponseEvent
+    | ItemEvent
+    | PartEvent
+    | DeltaEvent
+    | TextEvent
+    | MetricsEvent
+    | ErrorEvent
+    | PongFrame,
+    Field(discriminator="type"),
+]

@@ -1,0 +1,23 @@
+"""What the sessions' manager is set up with."""
+
+from dataclasses import dataclass
+
+from sessions.validation import MAX_INPUT_CHARS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ManagerConfig:
+    """`runner_id` names this server among those on one database, and must survive its restart:
+    by it a server knows the turns that it left behind."""
+
+    runner_id: str
+    lease_s: float = 30
+    checkpoint_s: float = 1.0
+    cancel_grace_s: float = 5.0
+    max_input_chars: int = MAX_INPUT_CHARS
+    # That may run or wait here; one more is refused before anything of it is kept.
+    max_turns: int = 1088
+    # System prompts whose blocks all owners may share.
+    public_instructions: frozenset[str] = frozenset()
+    # How long a deletion can be undone.
+    delete_grace_s: float = 86400.0

@@ -1,0 +1,38 @@
+"""How many replies each owner has in the making, and that they are not too many.
+
+One count for turns and for completions without rows. Memory: an entry for each owner with a reply
+in the making, none for the rest.
+"""
+
+from collections import Counter
+
+from sessions.errors import TooManyTurnsError
+from sessions.types import OwnerId
+
+
+class Places:
+    """`take` one for each reply and `leave` it exactly once; None sets no limit."""
+
+    def __init__(self, max_per_owner: int | None = None) -> None:
+        self._max_per_owner = max_per_owner
+        self._num_by_owner: Counter[OwnerId] = Counter()
+
+    @property
+    def num_owners(self) -> int:
+        """Owners with a reply in the making."""
+        return len(self._num_by_owner)
+
+    def take(self, owner: OwnerId) -> None:
+        """Raises TooManyTurnsError, and takes nothing then."""
+        limit = self._max_per_owner
+        if limit is not None and self._num_by_owner[owner] >= limit:
+            raise TooManyTurnsError(
+                f"{limit} replies are in the making for this owner, as many as may be"
+            )
+        self._num_by_owner[owner] += 1
+
+    def leave(self, owner: OwnerId) -> None:
+        """Give a place back."""
+        self._num_by_owner[owner] -= 1
+        if not self._num_by_owner[owner]:
+            del self._num_by_owner[owner]

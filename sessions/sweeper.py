@@ -1,0 +1,76 @@
+"""Deletion for good: what was deleted longer ago than can be undone goes from store and engine.
+
+Any number of servers may sweep one database; a session is locked while it is purged.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import datetime, timedelta
+from types import TracebackType
+from typing import Self
+
+from model.engine import Engine
+from model.errors import ModelError
+from sessions.errors import StoreUnavailableError
+from sessions.store import Store
+
+logger = logging.getLogger(__name__)
+
+SWEEP_S = 60.0
+
+
+class Sweeper:
+    """An async context manager: while it is open, it sweeps now and then."""
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        engine: Engine,
+        clock: Callable[[], datetime],
+        delete_grace_s: float,
+        sweep_s: float = SWEEP_S,
+    ) -> None:
+        self._store = store
+        self._engine = engine
+        self._clock = clock
+        self._grace = timedelta(seconds=delete_grace_s)
+        self._sweep_s = sweep_s
+        self._task: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Self:
+        self._task = asyncio.get_running_loop().create_task(self._run())
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        assert self._task is not None
+        self._task.cancel()
+        with suppress(asyncio.CancelledError):
+            await self._task
+
+    async def sweep(self) -> int:
+        """Purge what is due; how many sessions are gone now."""
+        before = self._clock() - self._grace
+        num_gone = 0
+        for session_id in await self._store.due(before):
+            num_gone += await self._store.purge(session_id, before)
+            with suppress(ModelError):  # an engine that is away has forgotten everything
+                await self._engine.release(session_id)
+        return num_gone
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                num_gone = await self.sweep()
+                if num_gone:
+                    logger.info("%d deleted sessions are purged", num_gone)
+            except StoreUnavailableError as exc:
+                logger.warning("nothing is purged: %s", exc)
+            await asyncio.sleep(self._sweep_s)

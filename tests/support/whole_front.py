@@ -1,0 +1,79 @@
+"""The front end over the real sessions layer, on a fresh database, with an engine that does as it
+is told."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import orjson
+from aiohttp.test_utils import TestClient, TestServer
+
+from app.readiness import Readiness
+from app.server import Collaborators, build_server, say_goodbye
+from sessions.completions import Completions
+from sessions.database import Database
+from sessions.key_ring import KeyRing
+from sessions.key_store import KeyStore
+from sessions.manager import ManagerConfig, SessionManager
+from sessions.store import Store
+from tests.support import tiny_tokenizer as tiny
+from tests.support.clock import FakeClock
+from tests.support.fake_engine import FakeEngine
+from tests.support.front_end import make_config
+
+
+@dataclass
+class WholeFront:
+    """A running server and what is behind it."""
+
+    client: TestClient
+    manager: SessionManager
+    engine: FakeEngine
+    clock: FakeClock
+
+    @property
+    def base_url(self) -> str:
+        return f"http://127.0.0.1:{self.client.port}"
+
+    async def call(self, method: str, path: str, **kwargs: Any) -> tuple[int, Any]:
+        """Ask and read the JSON answer."""
+        async with self.client.request(method, path, **kwargs) as response:
+            return response.status, orjson.loads(await response.read())
+
+    async def session(self, **fields: Any) -> dict[str, Any]:
+        return (await self.call("POST", "/v1/sessions", json=fields))[1]
+
+    async def say(self, session_id: str, text: str = "hello", **fields: Any) -> dict[str, Any]:
+        """A turn, when it has ended."""
+        body = {"input": text, **fields}
+        return (await self.call("POST", f"/v1/sessions/{session_id}/turns", json=body))[1]
+
+
+@asynccontextmanager
+async def serving_whole(folder: Path) -> AsyncIterator[WholeFront]:
+    """Serve until the end of the body."""
+    database = Database(f"sqlite:///{folder / 'splice.db'}")
+    await database.migrate()
+    engine, clock = FakeEngine(), FakeClock()
+    config = ManagerConfig(runner_id="runner-1")
+    store = Store(database)
+    readiness = Readiness()
+    readiness.loaded()
+    async with SessionManager(store=store, engine=engine, clock=clock, config=config) as manager:
+        manager.use_renderer(tiny.make_renderer(tiny.SMOLLM2))
+        app = build_server(
+            make_config(),
+            Collaborators(
+                manager=manager,
+                completions=Completions(engine=engine),
+                engine=engine,
+                readiness=readiness,
+                key_ring=KeyRing(KeyStore(database), clock),
+            ),
+        )
+        app.on_shutdown.append(say_goodbye)
+        async with TestClient(TestServer(app)) as client:
+            yield WholeFront(client, manager, engine, clock)
+    await database.close()

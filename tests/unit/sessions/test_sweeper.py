@@ -1,0 +1,207 @@
+"""Deletion: taken back while it can be, for good afterwards, and never under a fork's feet."""
+
+import asyncio
+
+import pytest
+from sqlalchemy import func, select
+
+from sessions.errors import SessionNotFoundError, StoreUnavailableError, TurnNotFoundError
+from sessions.sweeper import Sweeper
+from sessions.tables import Row, SessionRow
+from tests.support.chat import ANN, BOB, Chat
+from tests.support.fake_engine import FakeReply
+from tests.support.postgres import DATABASES
+
+
+@pytest.fixture(params=DATABASES)
+def database_kind(request):
+    return request.param
+
+
+DAY = 86400.0
+
+
+@pytest.fixture
+def sweeper(store, engine, clock):
+    return Sweeper(store=store, engine=engine, clock=clock, delete_grace_s=DAY)
+
+
+async def counts(database) -> dict[str, int]:
+    """Rows by table, of those that belong to sessions."""
+    async with database.reading() as tx:
+        found = {
+            name: (await tx.scalars(select(func.count()).select_from(table))).one()
+            for name, table in Row.metadata.tables.items()
+        }
+    return {name: n for name, n in found.items() if n and name != "owners"}
+
+
+async def test_a_deletion_is_taken_back_whole(manager, engine):
+    chat = await Chat.open(manager, title="T")
+    turn = await chat.say("one")
+    before = await manager.get(ANN, chat.id)
+    await manager.delete(ANN, chat.id)
+
+    restored = await manager.catalog.restore(ANN, chat.id)
+
+    assert restored.revision == before.revision + 2
+    assert (restored.title, restored.head_turn_id) == ("T", turn.id)
+    assert [t.id for t in await chat.turns()] == [turn.id]
+    assert (await manager.catalog.search(ANN, "one")).data
+    assert (await chat.say("two")).parent_id == turn.id
+
+
+async def test_a_living_session_is_left_as_it_is(manager):
+    chat = await Chat.open(manager)
+
+    assert await manager.catalog.restore(ANN, chat.id) == chat.session
+
+
+async def test_nobody_else_takes_it_back_and_nobody_too_late(manager, clock):
+    chat = await Chat.open(manager)
+    await manager.delete(ANN, chat.id)
+    with pytest.raises(SessionNotFoundError):
+        await manager.catalog.restore(BOB, chat.id)
+
+    clock.advance(DAY + 1)
+
+    with pytest.raises(SessionNotFoundError):
+        await manager.catalog.restore(ANN, chat.id)
+
+
+async def test_nothing_of_it_is_left_when_its_grace_is_over(
+    manager, sweeper, database, clock, engine
+):
+    chat = await Chat.open(manager, title="T", instructions="Be brief.")
+    turn = await chat.say("one")
+    await chat.regenerate(turn)
+    await chat.say("two")
+    await manager.delete(ANN, chat.id)
+    assert await sweeper.sweep() == 0
+
+    clock.advance(DAY + 1)
+
+    assert await sweeper.sweep() == 1
+    assert await counts(database) == {}
+    assert engine.released[-1] == chat.id
+    assert await sweeper.sweep() == 0
+
+
+async def test_what_lives_is_not_touched(manager, sweeper, clock):
+    kept, gone = await Chat.open(manager), await Chat.open(manager)
+    turn = await kept.say("one")
+    await gone.say("two")
+    await manager.delete(ANN, gone.id)
+    clock.advance(DAY + 1)
+
+    await sweeper.sweep()
+
+    assert [t.id for t in await kept.turns()] == [turn.id]
+
+
+async def test_a_forks_ancestors_stay_and_the_rest_goes(manager, sweeper, clock, database, engine):
+    chat = await Chat.open(manager, title="secret")
+    first = await chat.say("one")
+    second = await chat.regenerate(first)
+    await chat.say("behind the fork")
+    await chat.say("beside it", parent=first.id)
+    fork = await chat.fork(second.id, title="open")
+    await fork.say("onward")
+    await manager.delete(ANN, chat.id)
+    clock.advance(DAY + 1)
+
+    assert await sweeper.sweep() == 0
+
+    path = await fork.turns()
+    assert [t.input_items[0].text for t in path] == ["one", "onward"]
+    assert (await fork.say("and on")).status == "completed"
+    async with database.reading() as tx:
+        assert (await tx.get_one(SessionRow, chat.id)).title is None
+    # The fork's own two, the turn it was made from, and the one whose input that shares.
+    assert (await counts(database))["responses"] == 4
+    assert not (await manager.catalog.search(ANN, "secret")).data
+
+    await manager.delete(ANN, fork.id)
+    clock.advance(DAY + 1)
+    # The fork's session goes first or second, in the order of deletion.
+    await sweeper.sweep()
+    await sweeper.sweep()
+    assert await counts(database) == {}
+
+
+async def test_a_fork_without_turns_keeps_what_it_was_made_from(manager, sweeper, clock):
+    chat = await Chat.open(manager)
+    turn = await chat.say("one")
+    fork = await chat.fork()
+    await manager.delete(ANN, chat.id)
+    clock.advance(DAY + 1)
+
+    await sweeper.sweep()
+
+    assert [t.id for t in await fork.turns()] == [turn.id]
+    with pytest.raises(SessionNotFoundError):
+        await manager.get(ANN, chat.id)
+
+
+async def test_a_deleted_fork_can_be_restored_with_its_history(manager, sweeper, clock):
+    chat = await Chat.open(manager)
+    turn = await chat.say("one")
+    fork = await chat.fork()
+    await manager.delete(ANN, chat.id)
+    clock.advance(DAY)
+    await manager.delete(ANN, fork.id)
+    clock.advance(2)
+
+    await sweeper.sweep()
+    await manager.catalog.restore(ANN, fork.id)
+
+    assert [t.id for t in await fork.turns()] == [turn.id]
+
+
+async def test_what_still_runs_somewhere_is_not_purged_yet(
+    manager, store, sweeper, clock, engine, database
+):
+    chat = await Chat.open(manager)
+    engine.replies.append(FakeReply(holds_after=0))
+    turn = await chat.submit("one")
+    await engine.held(turn.id)
+    # As another server, whose delete can't reach the runner.
+    await store.delete_session(ANN, chat.id, clock())
+    clock.advance(DAY + 1)
+
+    assert await sweeper.sweep() == 0
+
+    engine.let_go()
+    await manager.drain(5)
+    assert await sweeper.sweep() == 1
+    with pytest.raises(TurnNotFoundError):
+        await manager.turn(ANN, turn.id)
+
+
+async def test_it_sweeps_by_itself_and_survives_a_store_that_is_away(
+    manager, store, engine, clock, caplog
+):
+    chat = await Chat.open(manager)
+    await manager.delete(ANN, chat.id)
+    clock.advance(DAY + 1)
+    over = asyncio.Event()
+
+    class Flaky:
+        num_asked = 0
+
+        async def due(self, before):
+            Flaky.num_asked += 1
+            if Flaky.num_asked == 1:
+                raise StoreUnavailableError("away")
+            return await store.due(before)
+
+        async def purge(self, session_id, before):
+            gone = await store.purge(session_id, before)
+            over.set()
+            return gone
+
+    sweeper = Sweeper(store=Flaky(), engine=engine, clock=clock, delete_grace_s=DAY, sweep_s=0.001)
+    async with sweeper, asyncio.timeout(5):
+        await over.wait()
+
+    assert "nothing is purged: away" in caplog.text
