@@ -134,3 +134,14 @@ async def test_the_process_finds_this_program_wherever_it_was_started(tmp_path, 
     assert second == "/elsewhere"
     monkeypatch.delenv("PYTHONPATH")
     assert process._environment()["PYTHONPATH"] == first
+
+
+def test_openmp_threads_soon_sleep_unless_the_caller_decides(monkeypatch):
+    for name in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT"):
+        monkeypatch.delenv(name, raising=False)
+    assert process._environment()["GOMP_SPINCOUNT"] == "1000"
+
+    monkeypatch.setenv("OMP_WAIT_POLICY", "ACTIVE")
+    assert "GOMP_SPINCOUNT" not in process._environment()
+    monkeypatch.setenv("GOMP_SPINCOUNT", "5")
+    assert process._environment()["GOMP_SPINCOUNT"] == "5"
