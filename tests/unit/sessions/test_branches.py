@@ -141,7 +141,8 @@ async def test_an_edit_of_a_turn_whose_table_is_gone_says_so(chatting):
 
 async def test_nothing_follows_a_turn_that_runs(chatting):
     async with chatting("chatml") as chat:
-        first = await chat.chat.submit("One", params=chat.script("fine"))
+        # Long enough to run still when the next one is asked for.
+        first = await chat.chat.submit("One", params=chat.script("and on " * 200))
 
         with pytest.raises(TurnNotEndedError):
             await chat.chat.submit("Two", parent=first.id, parent_given=True)
