@@ -120,7 +120,7 @@ def _write(source: ModelSource, dtype: torch.dtype, part: Path) -> None:
     try:
         tokenizer = AutoTokenizer.from_pretrained(source.path.parent, **where)
         model = AutoModelForCausalLM.from_pretrained(source.path.parent, dtype=dtype, **where)
-    except (ValueError, KeyError, ImportError, RuntimeError, NotImplementedError) as exc:
+    except (ValueError, KeyError, ImportError, RuntimeError) as exc:
         raise ModelLoadError(f"{source.path.name} can't be read by transformers: {exc}") from exc
     facts = _facts(source.path)
     _split_digits(tokenizer, facts.get("tokenizer.ggml.pre"))

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from sqlalchemy import exists, or_, select, update
+from sqlalchemy import CTE, exists, or_, select, update
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncSession
 
@@ -80,14 +80,7 @@ class Store(SessionStore):
 
     async def path(self, turn_id: TurnId) -> tuple[Turn, ...]:
         """The turn and all before it, oldest first, across forks."""
-        ancestors = ancestor_ids(turn_id)
-        query = (
-            select(ResponseRow)
-            .join(ancestors, ancestors.c.id == ResponseRow.id)
-            .order_by(ancestors.c.depth.desc())
-        )
-        async with self._database.reading() as tx:
-            return await _to_turns(tx, (await tx.scalars(query)).all())
+        return await self._turns_along(ancestor_ids(turn_id))
 
     async def is_ancestor(self, turn_id: TurnId, *, of: TurnId) -> bool:
         """Whether a turn is another one, or lies before it."""
@@ -134,7 +127,10 @@ class Store(SessionStore):
 
     async def base_turns(self, turn_id: TurnId) -> tuple[Turn, ...]:
         """The turns whose words are in a turn's log, itself last."""
-        chain = base_ids(turn_id)
+        return await self._turns_along(base_ids(turn_id))
+
+    async def _turns_along(self, chain: CTE) -> tuple[Turn, ...]:
+        """The turns that a walk towards the root met, oldest first."""
         query = (
             select(ResponseRow)
             .join(chain, chain.c.id == ResponseRow.id)

@@ -9,7 +9,6 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
-from model.config import SamplingParams
 from model.messages import (
     BlockView,
     ClaimReport,
@@ -56,6 +55,7 @@ from sessions.types import (
     TurnStatus,
     Usage,
 )
+from tests.support.fake_engine import INFO
 
 NOW = datetime(2026, 11, 29, 12, 0, tzinfo=UTC)
 CLAIM = ClaimReport(num_prompt_tokens=120, from_device=112, computed=8)
@@ -354,23 +354,14 @@ class FakeEngine:
     def info(self) -> EngineInfo:
         if self.raises is not None:
             raise self.raises
-        return EngineInfo(
+        return replace(
+            INFO,
             model_id="org/tiny",
-            tokenizer_path="/nowhere",
             fingerprint="0123456789abcdef",
-            device="cpu",
-            dtype="float32",
-            mode="exact",
-            attention="reference",
-            weights_bytes=1,
             cache_bytes=2,
-            num_blocks=64,
-            block_size=16,
             block_bytes=128,
             max_context_tokens=2048,
             vocab_size=99,
-            eos_token_ids=(2,),
-            sampling=SamplingParams(temperature=0.7),
         )
 
     async def stats(self) -> EngineStats:
