@@ -28,6 +28,7 @@ from sessions.rendering import Renderer
 from sessions.replay import replay
 from sessions.running import RunningTurns
 from sessions.store import Store
+from sessions.titles import Titler
 from sessions.token_log import TurnLog
 from sessions.transfer import Importer
 from sessions.turn import Collaborators, RunnerRules
@@ -79,17 +80,15 @@ class SessionManager:
         )
         collaborators = Collaborators(store=store, engine=engine, clock=clock, rules=rules)
         self._preparations = Preparations(engine, self._composer)
-        self._admission = Admission(
+        self._admission = self._make_admission()
+        places = places or Places()
+        self._titler = Titler(
             store=store,
             engine=engine,
             composer=self._composer,
             preparations=self._preparations,
-            clock=clock,
-            rules=AdmissionRules(
-                runner_id=config.runner_id,
-                lease_s=config.lease_s,
-                max_input_chars=config.max_input_chars,
-            ),
+            places=places,
+            is_on=config.auto_titles,
         )
         self._opener = Opener(
             store=store,
@@ -103,12 +102,28 @@ class SessionManager:
             collaborators,
             runner_id=config.runner_id,
             max_turns=config.max_turns,
-            places=places or Places(),
+            places=places,
             on_end=self._follow_up,
+        )
+
+    def _make_admission(self) -> Admission:
+        config = self._config
+        return Admission(
+            store=self._store,
+            engine=self._engine,
+            composer=self._composer,
+            preparations=self._preparations,
+            clock=self._clock,
+            rules=AdmissionRules(
+                runner_id=config.runner_id,
+                lease_s=config.lease_s,
+                max_input_chars=config.max_input_chars,
+            ),
         )
 
     async def __aenter__(self) -> Self:
         await self._preparations.__aenter__()
+        await self._titler.__aenter__()
         await self._running.__aenter__()
         return self
 
@@ -119,7 +134,9 @@ class SessionManager:
         traceback: TracebackType | None,
     ) -> None:
         self._preparations.stop()
+        self._titler.stop()
         await self._running.__aexit__(kind, exc, traceback)
+        await self._titler.__aexit__(kind, exc, traceback)
         await self._preparations.__aexit__(kind, exc, traceback)
 
     @property
@@ -130,6 +147,7 @@ class SessionManager:
     def use_renderer(self, renderer: Renderer) -> None:
         """Make prompts with this; until then create and submit raise EngineUnavailableError."""
         self._composer.use_renderer(renderer)
+        self._titler.begin()
 
     async def recover(self) -> int:
         """End, as interrupted, the active turns of dead runners; how many there were.
@@ -342,9 +360,12 @@ class SessionManager:
     async def drain(self, timeout_s: float) -> None:
         """Take no new turns, give those that run some time, then cancel them, keeping replies."""
         self._preparations.stop()
+        self._titler.stop()
         await self._running.drain(timeout_s)
 
     def _follow_up(self, admitted: Admitted, ended: Turn, log: TurnLog) -> None:
-        """What is done behind a turn: its log is at hand for the next, which may be prepared."""
+        """What is done behind a turn: its log is at hand for the next, which may be prepared, and
+        the session gets its title."""
         self._composer.remember(log)
         self._preparations.begin(admitted.session, ended)
+        self._titler.follow(admitted.session, ended)

@@ -6,7 +6,7 @@ Whoever asks for a session names its owner, and another owner's is not there.
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 
-from sqlalchemy import ColumnElement, Select, and_, delete, or_, select, text, tuple_
+from sqlalchemy import ColumnElement, Select, and_, delete, exists, or_, select, text, tuple_
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncSession
 
@@ -14,7 +14,15 @@ from sessions import purge, rows, search
 from sessions.database import Database
 from sessions.errors import InvalidInputError, RevisionConflictError, SessionNotFoundError
 from sessions.queries import is_active
-from sessions.tables import ACTIVE, OwnerRow, ResponseRow, SearchEntryRow, SessionRow, TokenSpanRow
+from sessions.tables import (
+    ACTIVE,
+    NodeRow,
+    OwnerRow,
+    ResponseRow,
+    SearchEntryRow,
+    SessionRow,
+    TokenSpanRow,
+)
 from sessions.types import (
     OwnerId,
     Page,
@@ -24,6 +32,8 @@ from sessions.types import (
     SessionFilter,
     SessionId,
     TurnId,
+    TurnStatus,
+    Untitled,
 )
 
 
@@ -95,6 +105,66 @@ class SessionStore:
             if "title" in change.named:
                 await _index_title(tx, changed)
             return changed
+
+    async def untitled(self, limit: int) -> tuple[SessionId, ...]:
+        """The sessions used last that want a title and have been answered something."""
+        is_on = SessionRow.settings["is_auto_titled"].as_boolean()
+        answered = exists().where(
+            ResponseRow.session_id == SessionRow.id,
+            ResponseRow.status == TurnStatus.COMPLETED.value,
+        )
+        query = (
+            select(SessionRow.id)
+            .where(SessionRow.title.is_(None), SessionRow.deleted_at.is_(None), answered)
+            .where(or_(is_on.is_(None), is_on.is_(True)))
+            .order_by(SessionRow.updated_at.desc())
+            .limit(limit)
+        )
+        async with self._database.reading() as tx:
+            return tuple(SessionId(session_id) for session_id in await tx.scalars(query))
+
+    async def beginning(self, session_id: SessionId) -> Untitled | None:
+        """What a title can be made from; None when the session wants none, or is gone."""
+        first = (
+            select(ResponseRow)
+            .where(
+                ResponseRow.session_id == session_id,
+                ResponseRow.status == TurnStatus.COMPLETED.value,
+            )
+            .order_by(ResponseRow.created_at, ResponseRow.id)
+            .limit(1)
+        )
+        async with self._database.reading() as tx:
+            row = await tx.get(SessionRow, session_id)
+            if row is None or not _wants_title(row):
+                return None
+            turn = (await tx.scalars(first)).one_or_none()
+            if turn is None:
+                return None
+            asked = select(NodeRow.text).where(
+                NodeRow.response_id == turn.input_response_id,
+                ~NodeRow.is_output,
+                NodeRow.role == "user",
+            )
+            question = (await tx.scalars(asked.order_by(NodeRow.position.desc()).limit(1))).first()
+            reply = await tx.get(NodeRow, turn.reply_node_id)
+            return Untitled(
+                session_id=session_id,
+                owner=OwnerId(row.owner_id),
+                question=question or "",
+                reply=reply.text if reply is not None else "",
+            )
+
+    async def give_title(self, session_id: SessionId, title: str) -> bool:
+        """Give a session the title that was made for it; False when it wants none any more."""
+        async with self._database.writing() as tx:
+            row = await tx.get(SessionRow, session_id, with_for_update=True)
+            if row is None or not _wants_title(row):
+                return False
+            row.title = title
+            row.revision += 1
+            await _index_title(tx, rows.to_session(row))
+            return True
 
     async def restore_session(
         self, owner: OwnerId, session_id: SessionId, *, deleted_after: datetime
@@ -232,6 +302,11 @@ async def _written_with(tx: AsyncSession, turn_id: TurnId) -> tuple[str, str]:
     )
     model, fingerprint = (await tx.execute(query)).one()
     return model, fingerprint
+
+
+def _wants_title(row: SessionRow) -> bool:
+    is_on = row.settings.get("is_auto_titled", True)
+    return is_on and row.title is None and row.deleted_at is None
 
 
 async def _index_title(tx: AsyncSession, session: Session) -> None:
