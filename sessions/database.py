@@ -42,6 +42,8 @@ SQLITE_PRAGMAS = (
     "PRAGMA synchronous=FULL",
     "PRAGMA foreign_keys=ON",
     "PRAGMA temp_store=MEMORY",
+    # What is deleted is written over: a purge means what it says.
+    "PRAGMA secure_delete=ON",
 )
 
 
