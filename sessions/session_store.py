@@ -202,6 +202,11 @@ class SessionStore:
                 return False
             return await purge.purge(tx, row)
 
+    async def forget_deleted(self) -> None:
+        """Leave nothing of what was purged where it could still be read, as far as that is the
+        database's to do at once."""
+        await self._database.forget_deleted()
+
     async def set_head(
         self,
         owner: OwnerId,

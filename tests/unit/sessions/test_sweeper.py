@@ -10,7 +10,7 @@ from sessions.sweeper import Sweeper
 from sessions.tables import Row, SessionRow
 from tests.support.chat import ANN, BOB, Chat
 from tests.support.fake_engine import FakeReply
-from tests.support.postgres import DATABASES
+from tests.support.postgres import DATABASES, SQLITE
 
 
 @pytest.fixture(params=DATABASES)
@@ -55,6 +55,36 @@ async def test_a_living_session_is_left_as_it_is(manager):
     chat = await Chat.open(manager)
 
     assert await manager.catalog.restore(ANN, chat.id) == chat.session
+
+
+@pytest.fixture
+def files(tmp_path):
+    """All that SQLite has written, in small letters."""
+
+    def read() -> bytes:
+        return b"".join(path.read_bytes() for path in tmp_path.glob("splice.db*")).lower()
+
+    return read
+
+
+async def test_no_byte_of_it_is_left_in_sqlites_files(
+    manager, sweeper, clock, engine, files, database_kind
+):
+    kept = await Chat.open(manager, title="Keptotter")
+    await kept.say("otterly")
+    chat = await Chat.open(manager, title="Goneheron", instructions="Ibisgone.")
+    engine.replies.append(FakeReply(pieces=("stork", "gone " * 2000)))
+    await chat.say("egretgone " * 200)
+    words = {b"goneheron", b"ibisgone", b"storkgone", b"egretgone"}
+    assert {w for w in words if w in files()} == (words if database_kind == SQLITE else set())
+    await manager.delete(ANN, chat.id)
+    clock.advance(DAY + 1)
+
+    assert await sweeper.sweep() == 1
+
+    assert not [word for word in words if word in files()]
+    assert (b"keptotter" in files()) is (database_kind == SQLITE)
+    assert (await manager.catalog.search(ANN, "otterly")).data
 
 
 async def test_nobody_else_takes_it_back_and_nobody_too_late(manager, clock):
@@ -196,9 +226,10 @@ async def test_it_sweeps_by_itself_and_survives_a_store_that_is_away(
             return await store.due(before)
 
         async def purge(self, session_id, before):
-            gone = await store.purge(session_id, before)
+            return await store.purge(session_id, before)
+
+        async def forget_deleted(self):
             over.set()
-            return gone
 
     sweeper = Sweeper(store=Flaky(), engine=engine, clock=clock, delete_grace_s=DAY, sweep_s=0.001)
     async with sweeper, asyncio.timeout(5):
