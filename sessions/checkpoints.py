@@ -1,6 +1,7 @@
 """A running turn's checkpoints: written beside its stream, one at a time.
 
-A slow disk delays no token; it only makes checkpoints rarer.
+A slow disk delays no token: of those that come while one is being written the newest is written
+behind it, and the others are not.
 
 Invariant: nothing is written behind `settle` or `over`, so that a turn's end is the last word.
 """
@@ -28,22 +29,22 @@ class Checkpoints:
         self._store = store
         self._turn = turn
         self._every_s = every_s
-        self._begun_at: datetime | None = None
+        self._taken_at: datetime | None = None
+        self._next: tuple[Lease, Checkpoint] | None = None
         self._writing: asyncio.Task[None] | None = None
 
     def is_due(self, now: datetime) -> bool:
-        """Whether there was none for so long; not while one is being written."""
-        if self._writing is not None and not self._writing.done():
-            return False
-        return self._begun_at is None or (now - self._begun_at).total_seconds() >= self._every_s
+        """Whether there was none for so long."""
+        return self._taken_at is None or (now - self._taken_at).total_seconds() >= self._every_s
 
-    def begin(self, lease: Lease, checkpoint: Checkpoint, now: datetime) -> None:
-        """Start to write one; the last must be over."""
+    def take(self, lease: Lease, checkpoint: Checkpoint, now: datetime) -> None:
+        """Have one written, at once or behind the one that is being written; raises as `check`."""
         self.check()
-        self._begun_at = now
-        write = self._write(lease, checkpoint)
-        # Ended by `settle` or `over`, which every way out of a turn passes.
-        self._writing = asyncio.get_running_loop().create_task(write)
+        self._taken_at = now
+        self._next = lease, checkpoint
+        if self._writing is None or self._writing.done():
+            # Ended by `settle` or `over`, which every way out of a turn passes.
+            self._writing = asyncio.get_running_loop().create_task(self._write_all())
 
     def check(self) -> None:
         """Raise LeaseLostError, or whatever else the last one ended with."""
@@ -51,14 +52,20 @@ class Checkpoints:
             self._writing.result()
 
     async def settle(self) -> None:
-        """Wait for the one that is being written; raises as `check` does."""
+        """Wait until all is written; raises as `check` does."""
         if self._writing is not None:
             await self._writing
 
     async def over(self) -> None:
-        """Wait for the one that is being written, whatever comes of it."""
+        """Wait until all is written, whatever comes of it."""
         if self._writing is not None:
             await asyncio.wait((self._writing,))
+
+    async def _write_all(self) -> None:
+        while self._next is not None:
+            lease, checkpoint = self._next
+            self._next = None
+            await self._write(lease, checkpoint)
 
     async def _write(self, lease: Lease, checkpoint: Checkpoint) -> None:
         try:

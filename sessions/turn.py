@@ -222,7 +222,7 @@ class TurnRunner:
             ids=admitted.span.ids + self._reply.ids,
         )
         lease = replace(admitted.lease, until=now + timedelta(seconds=self._rules.lease_s))
-        self._checkpoints.begin(lease, checkpoint, now)
+        self._checkpoints.take(lease, checkpoint, now)
 
     def _outcome(self, admitted: Admitted) -> Turn:
         """The turn as it ended."""

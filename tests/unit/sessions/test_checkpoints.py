@@ -2,6 +2,7 @@
 
 import asyncio
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 import pytest
 
@@ -90,13 +91,13 @@ async def test_a_slow_disk_delays_no_token_but_the_end_waits_for_it(serving, eng
             if len(shown) == 3:
                 break
         assert shown == ["a", "b", "c"]
-        assert slow.begun.get_nowait() == "a"
+        assert await slow.begun.get() == "a"
         assert (await slow.any_turn(turn.id)).status is TurnStatus.PENDING
 
         slow.may_write.set()
 
         assert (await chat.end(turn)).reply_text == "abc"
-        assert slow.begun.empty()
+        assert [slow.begun.get_nowait() for _ in range(slow.begun.qsize())] == ["abc"]
         assert (await slow.any_turn(turn.id)).status is TurnStatus.COMPLETED
 
 
@@ -134,26 +135,31 @@ async def test_who_lost_the_lease_hears_of_it_and_writes_nothing_more(serving, e
     assert (ended.status, ended.reply_text) == (TurnStatus.INTERRUPTED, "")
 
 
-async def test_there_is_one_at_a_time_and_not_before_it_is_due(slow):
+async def test_there_is_one_at_a_time_and_the_newest_follows(slow, monkeypatch):
+    written = []
+
+    async def write(self, lease, checkpoint):
+        written.append(checkpoint.text)
+        return True
+
+    monkeypatch.setattr(Store, "checkpoint", write)
     clock = FakeClock()
     kept = Checkpoints(slow, make_turn(), every_s=1.0)
-    slow.ending = False
     assert kept.is_due(clock())
-    kept.begin(None, CHECKPOINT, clock())
-    await slow.begun.get()
-    clock.advance(5)
+    kept.take(None, CHECKPOINT, clock())
     assert not kept.is_due(clock())
+    assert await slow.begun.get() == "a"
+    for text in ("ab", "abc"):
+        clock.advance(1)
+        assert kept.is_due(clock())
+        kept.take(None, replace(CHECKPOINT, text=text), clock())
+    assert written == []
     kept.check()
 
-    slow.ending = StoreUnavailableError("full")
     slow.may_write.set()
-    await kept.over()
-
-    assert kept.is_due(clock())
-    kept.begin(None, CHECKPOINT, clock())
-    assert not kept.is_due(clock())
     await kept.settle()
-    assert not kept.is_due(clock())
+
+    assert written == ["a", "abc"]
 
 
 async def test_a_lost_lease_is_raised_once_it_is_known(slow, monkeypatch):
@@ -163,7 +169,7 @@ async def test_a_lost_lease_is_raised_once_it_is_known(slow, monkeypatch):
     monkeypatch.setattr(Store, "checkpoint", lost)
     slow.may_write.set()
     kept = Checkpoints(slow, make_turn(), every_s=0)
-    kept.begin(None, CHECKPOINT, FakeClock()())
+    kept.take(None, CHECKPOINT, FakeClock()())
 
     await kept.over()
 
