@@ -25,6 +25,7 @@ from sessions.places import Places
 from sessions.preparation import Preparations
 from sessions.prompt import PromptComposer
 from sessions.rendering import Renderer
+from sessions.repetition import Repetitions
 from sessions.replay import replay
 from sessions.running import RunningTurns
 from sessions.store import Store
@@ -81,6 +82,7 @@ class SessionManager:
         collaborators = Collaborators(store=store, engine=engine, clock=clock, rules=rules)
         self._preparations = Preparations(engine, self._composer)
         self._admission = self._make_admission()
+        self._repetitions = Repetitions(store)
         places = places or Places()
         self._titler = Titler(
             store=store,
@@ -274,7 +276,9 @@ class SessionManager:
         ContextLengthError for a prompt that is too long, and what `admission` finds wrong.
         """
         return await self._running.start(
-            owner, partial(self._admission.submit, owner, session_id, request)
+            owner,
+            partial(self._admission.submit, owner, session_id, request),
+            partial(self._repetitions.submitted, owner, session_id, request),
         )
 
     async def regenerate(
@@ -293,7 +297,8 @@ class SessionManager:
             params=params,
             client_turn_id=client_turn_id,
         )
-        return await self._running.start(owner, admit)
+        known = partial(self._repetitions.regenerated, owner, turn_id, params, client_turn_id)
+        return await self._running.start(owner, admit, known)
 
     async def go_on(
         self,
@@ -314,7 +319,8 @@ class SessionManager:
             max_more_tokens=max_more_tokens,
             client_turn_id=client_turn_id,
         )
-        return await self._running.start(owner, admit)
+        known = partial(self._repetitions.gone_on, owner, turn_id, max_more_tokens, client_turn_id)
+        return await self._running.start(owner, admit, known)
 
     async def cancel(self, owner: OwnerId, turn_id: TurnId) -> Turn:
         """Stop a turn and return it as it ended, with its reply so far; an ended one as it is.
