@@ -13,6 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from sessions import purge, rows, search
 from sessions.database import Database
 from sessions.errors import InvalidInputError, RevisionConflictError, SessionNotFoundError
+from sessions.folding import fold
 from sessions.queries import is_active
 from sessions.tables import (
     ACTIVE,
@@ -318,7 +319,7 @@ async def _index_title(tx: AsyncSession, session: Session) -> None:
     entry = SearchEntryRow
     await tx.execute(delete(entry).where(entry.session_id == session.id, entry.node_id.is_(None)))
     if session.title:
-        tx.add(entry(session_id=session.id, text=session.title))
+        tx.add(entry(session_id=session.id, text=fold(session.title)))
 
 
 async def _active_turns(

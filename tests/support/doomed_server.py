@@ -29,10 +29,7 @@ async def main(url: str) -> None:
         engine.replies.append(FakeReply(pieces=("So", " far", " and on"), holds_after=2))
         second = await chat.submit("two")
         await engine.held(second.id)
-        runner = manager._running.get(second.id)
-        assert runner is not None
-        assert runner._checkpoints is not None
-        await runner._checkpoints.over()
+        await chat.kept(second)
         print(chat.id, first.id, second.id, flush=True)
         await asyncio.Event().wait()
 

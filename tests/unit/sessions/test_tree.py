@@ -159,7 +159,7 @@ async def test_a_cancelled_and_an_interrupted_reply_go_on(store, engine, clock, 
         assert (cancelled.status, turn.reply_text) == (TurnStatus.CANCELLED, "Once  a time")
         dying = await chat.submit("tell again")
         await engine.held(dying.id)
-        await manager._running.get(dying.id)._checkpoints.over()
+        await chat.kept(dying)
         await store.interrupt_abandoned("runner-1", clock(), spare=())
         engine.let_go()
         await chat.end(dying)
