@@ -158,7 +158,7 @@ def _tls(settings: Settings) -> "ssl.SSLContext | None":
 
 
 def _serve_on(settings: Settings, config: "AppConfig", server: "Serving", url: str) -> None:
-    from app.application import StartHooks, build_application, drain
+    from app.application import StartHooks, build_application, drain, hurry
 
     console = Console(stderr=True)
     failures: list[str] = []
@@ -195,7 +195,7 @@ def _serve_on(settings: Settings, config: "AppConfig", server: "Serving", url: s
         hooks=StartHooks(on_progress=say, on_ready=ready, on_failed=failed),
     )
     say(f"listening on {url}; loading the model")
-    asyncio.run(server.run(application, stop))
+    asyncio.run(server.run(application, stop, hurry))
     if failures:
         raise RefusalError(failures[0])
     say("stopped")

@@ -157,7 +157,7 @@ def _turn_error(turn: Turn) -> Json | None:
 
 def _incomplete_details(turn: Turn) -> Json | None:
     if turn.status is TurnStatus.INTERRUPTED:
-        return {"reason": "interrupted"}
+        return {"reason": turn.incomplete_reason or "interrupted"}
     if turn.status is TurnStatus.INCOMPLETE:
         return {"reason": turn.incomplete_reason or "max_output_tokens"}
     return None

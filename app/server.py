@@ -74,5 +74,5 @@ def build_server(config: AppConfig, collaborators: Collaborators) -> web.Applica
 
 
 async def say_goodbye(app: web.Application) -> None:
-    """Close every websocket with 1001, after what is queued for it. aiohttp waits for them."""
+    """Close every websocket, after what is queued for it. aiohttp waits for them."""
     app[CONNECTIONS].close_all()

@@ -40,6 +40,7 @@ from sessions.types import SessionId, Turn, TurnId
 logger = logging.getLogger(__name__)
 
 GOING_AWAY = 1001
+SERVICE_RESTART = 1012
 KEY_REVOKED = 4401
 # Frames gather here below the socket before a send begins to wait for the peer.
 WRITER_LIMIT_BYTES = 64 * 1024
@@ -50,6 +51,7 @@ class Connections:
 
     def __init__(self) -> None:
         self._open: set[Connection] = set()
+        self._is_hurried = False
 
     def add(self, connection: "Connection") -> None:
         """Remember an open socket."""
@@ -62,7 +64,13 @@ class Connections:
     def close_all(self) -> None:
         """Tell every peer that the server stops; what is queued for them is sent first."""
         for connection in self._open:
-            connection.close(GOING_AWAY)
+            connection.close(GOING_AWAY if self._is_hurried else SERVICE_RESTART)
+
+    def hurry(self) -> None:
+        """Wait for no peer that doesn't take what it is sent at once."""
+        self._is_hurried = True
+        for connection in self._open:
+            connection.hurry()
 
 
 CONNECTIONS: web.AppKey[Connections] = web.AppKey("connections", Connections)
@@ -111,6 +119,10 @@ class Connection:
     def close(self, code: int) -> None:
         """Send what is queued, then close; doesn't wait for it."""
         self._outbox.close(code)
+
+    def hurry(self) -> None:
+        """Give up on a peer that takes its time."""
+        self._outbox.hurry()
 
     async def _receive(self, message: WSMessage) -> None:
         """Take one message; whatever is wrong with it is answered, and the socket stays."""
