@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from aiohttp import web
 
 from app.config import AppConfig
+from app.connections import CONNECTIONS
 from app.errors import boundary
 from app.keys import COMPLETIONS, CONFIG, MANAGER, READINESS
 from app.readiness import Readiness
 from app.server import Collaborators, build_server, say_goodbye
-from app.websocket import CONNECTIONS
 from model.config import EngineConfig
 from model.engine import Engine
 from model.messages import EngineInfo

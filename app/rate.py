@@ -56,4 +56,22 @@ class RateLimit:
         self._full_at_by_owner = {o: at for o, at in self._full_at_by_owner.items() if at > now}
 
 
+class FrameLimit:
+    """How fast one socket may send: a second's worth at once, then evenly."""
+
+    def __init__(self, per_s: int, clock: Callable[[], float]) -> None:
+        self._per_s = per_s
+        self._clock = clock
+        self._full_at = 0.0
+
+    def takes(self) -> bool:
+        """Count one frame, unless it is one too many."""
+        now = self._clock()
+        after = max(self._full_at, now) + 1 / self._per_s
+        if after - now > 1 + 1e-6:
+            return False
+        self._full_at = after
+        return True
+
+
 RATE_LIMIT: web.AppKey[RateLimit] = web.AppKey("rate_limit", RateLimit)

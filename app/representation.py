@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from model.messages import EngineInfo, EngineStats, TableView
+from sessions.session_events import SessionEvent, SessionNews
 from sessions.types import (
     Item,
     ItemId,
@@ -32,6 +33,7 @@ from sessions.types import (
 Json = dict[str, Any]
 
 PREVIEW_CHARS = 120
+_WIRE_NAMES = {"is_pinned": "pinned"}
 
 
 def _seconds(moment: datetime | None) -> int | None:
@@ -56,6 +58,31 @@ def session_object(session: Session) -> Json:
         "revision": session.revision,
         "created_at": _seconds(session.created_at),
         "updated_at": _seconds(session.updated_at),
+    }
+
+
+def session_state_object(conversation: str, news: SessionNews, cursor: int | None) -> Json:
+    """Build where a subscription stands: events follow from `revision` on."""
+    return {
+        "type": "splice:session.state",
+        "conversation": conversation,
+        "revision": news.revision if cursor is None else cursor,
+        "resync": not news.is_whole,
+        "session": None if news.session is None else session_object(news.session),
+    }
+
+
+def session_event_object(conversation: str, event: SessionEvent, session: Session | None) -> Json:
+    """Build a change of a session; `session` is how it is now, for the newest change."""
+    return {
+        "type": "splice:session.changed",
+        "conversation": conversation,
+        "revision": event.revision,
+        "change": str(event.kind),
+        "response_id": event.turn_id,
+        "status": None if event.status is None else turn_status(event.status),
+        "fields": [_WIRE_NAMES.get(name, name) for name in event.fields],
+        "session": None if session is None else session_object(session),
     }
 
 
@@ -101,7 +128,7 @@ def _tree_node(turn: Turn) -> Json:
         "id": turn.id,
         "parent": turn.parent_id,
         "conversation": turn.session_id,
-        "status": _turn_status(turn.status),
+        "status": turn_status(turn.status),
         "created_at": _seconds(turn.created_at),
         "input_ids": [item.id for item in turn.input_items],
         "input_preview": asked[:PREVIEW_CHARS],
@@ -117,7 +144,7 @@ def turn_object(turn: Turn) -> Json:
         "object": "response",
         "created_at": _seconds(turn.created_at),
         "completed_at": _seconds(turn.finished_at),
-        "status": _turn_status(turn.status),
+        "status": turn_status(turn.status),
         "background": False,
         "error": _turn_error(turn),
         "incomplete_details": _incomplete_details(turn),
@@ -142,7 +169,8 @@ def turn_object(turn: Turn) -> Json:
     }
 
 
-def _turn_status(status: TurnStatus) -> str:
+def turn_status(status: TurnStatus) -> str:
+    """Name a status as Responses does."""
     if status.is_active:
         return "in_progress"
     return "incomplete" if status is TurnStatus.INTERRUPTED else str(status)

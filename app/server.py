@@ -6,6 +6,7 @@ from aiohttp import web
 
 from app import openapi, rest, status, tickets, transfer, turns
 from app.config import AppConfig
+from app.connections import CONNECTIONS, Connections
 from app.keys import (
     COMPLETIONS,
     CONFIG,
@@ -25,7 +26,7 @@ from app.place import below
 from app.rate import RATE_LIMIT, RateLimit
 from app.readiness import Readiness
 from app.tickets import TICKETS, Tickets
-from app.websocket import CONNECTIONS, Connections, websocket
+from app.websocket import websocket
 from sessions.completions import Completions
 from sessions.key_ring import KeyRing
 from sessions.manager import SessionManager

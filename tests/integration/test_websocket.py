@@ -337,7 +337,7 @@ async def test_whatever_json_comes_is_answered_and_the_socket_lives():
         values.append(value)
 
     collect()
-    async with serving() as front, front.client.ws_connect("/v1/ws") as ws:
+    async with serving(max_frames_per_s=10**6) as front, front.client.ws_connect("/v1/ws") as ws:
         front.manager.auto_reply = "x"
         for value in values:
             await ws.send_json(value)

@@ -52,8 +52,8 @@ class WholeFront:
 
 
 @asynccontextmanager
-async def serving_whole(folder: Path) -> AsyncIterator[WholeFront]:
-    """Serve until the end of the body."""
+async def serving_whole(folder: Path, **changes: Any) -> AsyncIterator[WholeFront]:
+    """Serve until the end of the body; `changes` go into the front end's configuration."""
     database = Database(f"sqlite:///{folder / 'splice.db'}")
     await database.migrate()
     engine, clock = FakeEngine(), FakeClock()
@@ -64,7 +64,7 @@ async def serving_whole(folder: Path) -> AsyncIterator[WholeFront]:
     async with SessionManager(store=store, engine=engine, clock=clock, config=config) as manager:
         manager.use_renderer(tiny.make_renderer(tiny.SMOLLM2))
         app = build_server(
-            make_config(),
+            make_config(**changes),
             Collaborators(
                 manager=manager,
                 completions=Completions(engine=engine),
