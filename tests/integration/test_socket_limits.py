@@ -32,12 +32,12 @@ async def test_a_flood_is_told_and_closed_with_1008():
 
 
 async def test_one_socket_too_many_is_refused_before_it_opens():
-    async with serving(max_sockets=1) as front:
-        async with (
-            front.client.ws_connect("/v1/ws"),
-            front.client.get("/v1/ws", headers=_upgrade()) as answer,
-        ):
-            body = await answer.json()
+    async with (
+        serving(max_sockets=1) as front,
+        front.client.ws_connect("/v1/ws"),
+        front.client.get("/v1/ws", headers=_upgrade()) as answer,
+    ):
+        body = await answer.json()
 
     assert (answer.status, body["error"]["code"]) == (503, "too_many_sockets")
     assert answer.headers["Retry-After"] == "5"
