@@ -7,7 +7,6 @@ from datetime import datetime
 from typing import Any
 
 from model.messages import EngineInfo, EngineStats, TableView
-from sessions.session_events import SessionEvent, SessionNews
 from sessions.types import (
     Item,
     ItemId,
@@ -33,25 +32,26 @@ from sessions.types import (
 Json = dict[str, Any]
 
 PREVIEW_CHARS = 120
-_WIRE_NAMES = {"is_pinned": "pinned"}
 
 
 def _seconds(moment: datetime | None) -> int | None:
     return None if moment is None else int(moment.timestamp())
 
 
-def session_object(session: Session) -> Json:
-    """Build a session."""
+def session_object(session: Session, loaded: EngineInfo | None) -> Json:
+    """Build a session, beside the model that is loaded, if one is."""
     return {
         "id": session.id,
         "object": "session",
         "title": session.title,
         "instructions": session.instructions,
         "model": session.model,
+        "model_state": _model_state(session, loaded),
         "reasoning": str(session.reasoning),
         "metadata": session.metadata,
         "sampling": session.sampling,
         "pinned": session.is_pinned,
+        "auto_title": session.is_auto_titled,
         "active": list(session.active),
         "head": session.head_turn_id,
         "forked_from": session.forked_from,
@@ -61,29 +61,14 @@ def session_object(session: Session) -> Json:
     }
 
 
-def session_state_object(conversation: str, news: SessionNews, cursor: int | None) -> Json:
-    """Build where a subscription stands: events follow from `revision` on."""
-    return {
-        "type": "splice:session.state",
-        "conversation": conversation,
-        "revision": news.revision if cursor is None else cursor,
-        "resync": not news.is_whole,
-        "session": None if news.session is None else session_object(news.session),
-    }
-
-
-def session_event_object(conversation: str, event: SessionEvent, session: Session | None) -> Json:
-    """Build a change of a session; `session` is how it is now, for the newest change."""
-    return {
-        "type": "splice:session.changed",
-        "conversation": conversation,
-        "revision": event.revision,
-        "change": str(event.kind),
-        "response_id": event.turn_id,
-        "status": None if event.status is None else turn_status(event.status),
-        "fields": [_WIRE_NAMES.get(name, name) for name in event.fields],
-        "session": None if session is None else session_object(session),
-    }
+def _model_state(session: Session, loaded: EngineInfo | None) -> str | None:
+    """Whether the next turn can go on with the tokens that there are, or encodes all of them."""
+    if loaded is None:
+        return None
+    if session.model != loaded.model_id:
+        return "other_model"
+    is_same = session.fingerprint == loaded.fingerprint
+    return "loaded" if is_same else "fingerprint_changed"
 
 
 def hit_object(hit: SearchHit) -> Json:

@@ -13,7 +13,8 @@ from app.keys import CONFIG, MANAGER, OWNER, REQUEST_ID
 from app.outbox import Outbox
 from app.peer import closing
 from app.protocol import SubscribeFrame
-from app.representation import session_event_object, session_state_object
+from app.rest import shown
+from app.session_frames import session_changed, session_state
 from sessions.session_events import SessionNews
 from sessions.types import SessionId
 
@@ -22,6 +23,7 @@ class Subscriptions:
     """Those of one socket; its tasks are the socket's."""
 
     def __init__(self, request: web.Request, outbox: Outbox, tasks: asyncio.TaskGroup) -> None:
+        self._request = request
         self._manager = request.app[MANAGER]
         self._owner = request[OWNER]
         self._request_id = request[REQUEST_ID]
@@ -74,11 +76,16 @@ class Subscriptions:
                 del self._watching[frame.conversation]
 
     async def _pass_on(self, frame: SubscribeFrame, news: SessionNews, *, is_first: bool) -> None:
+        session = None if news.session is None else shown(self._request, news.session)
         if is_first or not news.is_whole:
             cursor = frame.after if is_first and news.is_whole else None
-            state = session_state_object(frame.conversation, news, cursor)
+            state = session_state(
+                frame.conversation,
+                revision=news.revision if cursor is None else cursor,
+                resync=not news.is_whole,
+                session=session,
+            )
             await self._outbox.put({**state, "event_id": frame.event_id})
         for event in news.events:
-            is_last = event is news.events[-1]
-            session = news.session if is_last else None
-            await self._outbox.put(session_event_object(frame.conversation, event, session))
+            newest = session if event is news.events[-1] else None
+            await self._outbox.put(session_changed(frame.conversation, event, newest))
