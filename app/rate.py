@@ -41,10 +41,8 @@ class RateLimit:
         wait_s = after - now - _MINUTE_S
         if wait_s > 1e-6:
             raise RequestError(
-                429,
                 "rate_limit_exceeded",
                 f"more than {self._per_minute} requests a minute",
-                is_retryable=True,
                 retry_after_s=wait_s,
             )
         self._full_at_by_owner[owner] = after

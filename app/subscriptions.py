@@ -36,10 +36,8 @@ class Subscriptions:
         """Watch a session from the frame's cursor on."""
         if len(self._watching) >= self._max and frame.conversation not in self._watching:
             raise RequestError(
-                429,
                 "too_many_subscriptions",
                 f"at most {self._max} sessions are watched on one socket",
-                is_retryable=True,
             )
         self.end(frame.conversation)
         self._watching[frame.conversation] = self._tasks.create_task(self._watch(frame))

@@ -117,7 +117,9 @@ class Connection:
         if message.type is WSMsgType.ERROR or self._outbox.is_closing:
             return  # the transport has closed the socket with the code that fits, or we have
         if not self._frames.takes():
-            await self.refuse(RequestError(429, "too_many_frames", "too many frames"), POLICY)
+            await self.refuse(
+                RequestError("too_many_frames", "more frames than may be sent a second"), POLICY
+            )
             return
         value: object = None
         with boundary(self._request_id) as caught:
@@ -167,7 +169,7 @@ class Connection:
         peers = self._cancels if isinstance(frame, CancelFrame) else self._readers
         if len(peers) >= self._max_streams:
             message = f"at most {self._max_streams} replies are read on one socket at a time"
-            raise RequestError(429, "too_many_streams", message, is_retryable=True)
+            raise RequestError("too_many_streams", message)
         # Ends when the frame is answered, at the latest with the connection's task group.
         task = self._tasks.create_task(self._answer(frame))
         peers.add(task)
@@ -247,17 +249,17 @@ async def websocket(request: web.Request) -> web.StreamResponse:
         compress=False,
     )
     if not ws.can_prepare(request):
-        raise RequestError(426, "upgrade_required", "this address speaks websocket only")
+        raise RequestError("upgrade_required", "this address speaks websocket only")
     connection, connections = Connection(ws, request), request.app[CONNECTIONS]
     if len(connections) >= config.max_sockets:
         message = f"{config.max_sockets} websockets are open, as many as may be"
-        raise RequestError(503, "too_many_sockets", message, is_retryable=True, retry_after_s=5)
+        raise RequestError("too_many_sockets", message, retry_after_s=5)
     with connections.holding(connection):
         await ws.prepare(request)
         limit = config.owner_max_sockets
         if limit is not None and connections.num_of(connection.owner) > limit:
             message = f"{limit} websockets of this owner are open, as many as may be"
-            error = RequestError(429, "too_many_owner_sockets", message, is_retryable=True)
+            error = RequestError("too_many_owner_sockets", message)
             await connection.refuse(error, TRY_AGAIN_LATER)
         with request.app[METRICS].connection():
             await connection.run()
