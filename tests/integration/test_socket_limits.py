@@ -35,7 +35,7 @@ async def test_one_socket_too_many_is_refused_before_it_opens():
     async with (
         serving(max_sockets=1) as front,
         front.client.ws_connect("/v1/ws"),
-        front.client.get("/v1/ws", headers=_upgrade()) as answer,
+        front.client.get("/v1/ws", headers=upgrade_headers()) as answer,
     ):
         body = await answer.json()
 
@@ -43,7 +43,8 @@ async def test_one_socket_too_many_is_refused_before_it_opens():
     assert answer.headers["Retry-After"] == "5"
 
 
-def _upgrade():
+def upgrade_headers():
+    """What a client says to open a socket."""
     return {
         "Connection": "Upgrade",
         "Upgrade": "websocket",
