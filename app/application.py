@@ -14,6 +14,7 @@ from app.config import AppConfig
 from app.connections import CONNECTIONS
 from app.errors import boundary
 from app.keys import COMPLETIONS, CONFIG, MANAGER, READINESS
+from app.loop_lag import watch_loop
 from app.readiness import Readiness
 from app.server import Collaborators, build_server, say_goodbye
 from model.config import EngineConfig
@@ -78,7 +79,7 @@ def build_application(
         ),
     )
     app.cleanup_ctx.extend(
-        [parts.run_database, parts.run_engine, parts.run_manager, parts.run_load]
+        [watch_loop, parts.run_database, parts.run_engine, parts.run_manager, parts.run_load]
     )
     app.on_shutdown.append(drain)
     return app
