@@ -8,8 +8,10 @@ from aiohttp import web
 
 from sessions.types import OwnerId
 
+NORMAL: Final = 1000
 GOING_AWAY: Final = 1001
 POLICY: Final = 1008
+INTERNAL_ERROR: Final = 1011
 SERVICE_RESTART: Final = 1012
 TRY_AGAIN_LATER: Final = 1013
 KEY_REVOKED: Final = 4401

@@ -13,7 +13,14 @@ from contextlib import suppress
 
 from aiohttp import WSMessage, WSMsgType, web
 
-from app.connections import CONNECTIONS, KEY_REVOKED, POLICY, TRY_AGAIN_LATER
+from app.connections import (
+    CONNECTIONS,
+    INTERNAL_ERROR,
+    KEY_REVOKED,
+    NORMAL,
+    POLICY,
+    TRY_AGAIN_LATER,
+)
 from app.errors import PeerGoneError, RequestError, boundary, describe
 from app.keys import CONFIG, KEY, KEY_RING, MANAGER, METRICS, OWNER, READINESS, REQUEST_ID
 from app.outbox import Outbox, SlowReaderError
@@ -80,6 +87,11 @@ class Connection:
 
     async def run(self) -> None:
         """Serve the socket until either side ends it."""
+        with boundary(self._request_id) as caught:
+            await self._serve()
+        await self._outbox.hang_up(NORMAL if caught.error is None else INTERNAL_ERROR)
+
+    async def _serve(self) -> None:
         try:
             async with self._tasks:
                 writer = self._tasks.create_task(self._outbox.run())
@@ -96,7 +108,6 @@ class Connection:
             logger.info("a slow reader was dropped", extra={"request_id": self._request_id})
         except* PeerGoneError:
             logger.debug("the peer is gone", extra={"request_id": self._request_id})
-        await self._outbox.hang_up(1000)
 
     def close(self, code: int) -> None:
         """Send what is queued, then close; doesn't wait for it."""

@@ -5,6 +5,7 @@ import asyncio
 import pytest
 from aiohttp import ClientSession, WSMsgType
 
+from app.keys import METRICS
 from sessions.key_ring import FRESH_S
 from tests.support.front_end import receive, receive_until, serving
 from tests.support.stuck_peer import stuck_peer
@@ -98,6 +99,31 @@ async def test_an_idle_socket_outlives_a_database_that_is_away_for_a_while():
             assert (await receive(ws))["type"] == "pong"
 
     assert front.keys.num_reads > num_reads
+
+
+async def test_a_client_that_says_goodbye_is_answered_with_1000():
+    async with serving() as front, front.client.ws_connect("/v1/ws") as ws:
+        await ws.close()
+
+    assert ws.close_code == 1000
+
+
+async def test_a_bug_outside_of_any_frame_closes_that_socket_with_1011(caplog):
+    async with (
+        serving() as front,
+        front.client.ws_connect("/v1/ws") as ws,
+        front.client.ws_connect("/v1/ws") as other,
+    ):
+        metrics = front.client.app[METRICS]
+        count, metrics.frame = metrics.frame, None  # not to be called, neither by an error
+        await ws.send_json({"type": "ping"})
+        code = await closed_with(ws)
+        metrics.frame = count
+        await other.send_json({"type": "ping"})
+        assert (await receive(other))["type"] == "pong"
+
+    assert code == 1011
+    assert "internal error" in caplog.text
 
 
 async def test_a_peer_that_answers_no_ping_is_dropped():
