@@ -11,7 +11,13 @@ from typing import cast
 from model.config import SamplingParams
 from model.engine import Engine
 from model.errors import EngineUnavailableError
-from model.messages import GenerationEvent, GenerationRequest
+from model.messages import (
+    FinishReason,
+    GenerationEvent,
+    GenerationFinished,
+    GenerationRequest,
+)
+from sessions.errors import DrainingError
 from sessions.places import Places
 from sessions.public_prefix import PublicPrefixes
 from sessions.rendering import Renderer
@@ -36,6 +42,7 @@ class Completions:
         self._places = places or Places()
         self._max_input_chars = max_input_chars
         self._renderer: Renderer | None = None
+        self._is_cut = False
         self._request_ids: set[str] = set()  # of what is generated now
         self._idle = asyncio.Event()
         self._idle.set()
@@ -76,6 +83,9 @@ class Completions:
             generated = self._engine.generate(request)
             async with aclosing(cast("AsyncGenerator[GenerationEvent, None]", generated)) as events:
                 async for event in events:
+                    if self._is_cut and _was_cancelled(event):
+                        # Half an answer would look like a whole one.
+                        raise DrainingError("the server is stopping")
                     yield event
         finally:
             self._places.leave(owner)
@@ -84,13 +94,18 @@ class Completions:
                 self._idle.set()
 
     async def drain(self, timeout_s: float) -> None:
-        """Give what is generated some time to end, then end it with what there is."""
+        """Give what is generated some time to end, then end it."""
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 await self._idle.wait()
         await self.cut()
 
     async def cut(self) -> None:
-        """End what is generated now, with what there is."""
+        """End what is generated now, with DrainingError."""
+        self._is_cut = True
         for request_id in tuple(self._request_ids):
             await self._engine.cancel(request_id)
+
+
+def _was_cancelled(event: GenerationEvent) -> bool:
+    return isinstance(event, GenerationFinished) and event.reason is FinishReason.CANCELLED

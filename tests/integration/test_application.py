@@ -272,11 +272,33 @@ async def test_a_hurried_server_cuts_everything_and_says_goodbye_with_1001(engin
             await hurry(app)
         cut = (await receive_until(ws, "response.incomplete"))[-1]["response"]
         message = await ws.receive(timeout=5)
-        answer = await chatting.result().json()
+        answer = chatting.result()
+        error = (await answer.json())["error"]
 
     assert (message.type, message.data) == (WSMsgType.CLOSE, 1001)
     assert cut["incomplete_details"] == {"reason": "server_restart"}
-    assert answer["choices"][0]["message"]["content"] == "a"
+    assert (answer.status, error["code"]) == (503, "draining")
+    assert answer.headers["x-should-retry"] == "true"
+
+
+async def test_a_draining_server_lets_completions_end_and_takes_no_others(engine, tmp_path):
+    engine.replies.append(FakeReply(pieces=("a", "b"), holds_after=1))
+    body = {"messages": [{"role": "user", "content": "hi"}]}
+    begun: asyncio.Queue = asyncio.Queue()
+    engine.on_start = lambda request: begun.put_nowait(request.request_id)
+    async with running(engine, tmp_path, drain_timeout_s=20) as (client, app):
+        async with asyncio.timeout(10), asyncio.TaskGroup() as tasks:
+            chatting = tasks.create_task(client.post("/v1/chat/completions", json=body))
+            await engine.held(await begun.get())
+            draining = tasks.create_task(drain(app))
+            await asyncio.sleep(0)
+            async with client.post("/v1/chat/completions", json=body) as refused:
+                assert (await refused.json())["error"]["code"] == "draining"
+            assert not draining.done()
+            engine.let_go()
+        answer = await chatting.result().json()
+
+    assert answer["choices"][0]["message"]["content"] == "ab"
 
 
 async def test_the_server_listens_while_the_model_loads(tokenizer_path, tmp_path):

@@ -1,14 +1,20 @@
 """What a socket may do, and how it is told that it did too much: every close code of the server."""
 
 import asyncio
+import re
+from pathlib import Path
 
 import pytest
 from aiohttp import ClientSession, WSMsgType
 
+from app import connections
 from app.keys import METRICS
 from sessions.key_ring import FRESH_S
 from tests.support.front_end import receive, receive_until, serving
 from tests.support.stuck_peer import stuck_peer
+
+ROOT = Path(__file__).resolve().parents[2]
+TOO_LARGE = 1009  # aiohttp's own
 
 
 async def closed_with(ws):
@@ -168,3 +174,13 @@ async def test_several_sockets_read_one_conversation_and_each_event_is_the_same(
             await ws.close()
 
     assert head + seen[0] == seen[1] == seen[2]
+
+
+def test_the_documented_close_codes_are_those_that_are_used_and_all_of_them_are_provoked():
+    protocol = (ROOT / "docs" / "protocol.md").read_text(encoding="utf-8")
+    documented = {int(code) for code in re.findall(r"^\| (\d{4}) \|", protocol, re.MULTILINE)}
+    used = {v for v in vars(connections).values() if isinstance(v, int)} | {TOO_LARGE}
+    tests = "".join(p.read_text(encoding="utf-8") for p in (ROOT / "tests").rglob("test_*.py"))
+
+    assert documented == used
+    assert not [code for code in used if not re.search(rf"(== |, ){code}\b", tests)]
