@@ -3,11 +3,13 @@
 import asyncio
 
 import pytest
+from sqlalchemy import text
 
 from sessions.database import Database
 from sessions.session_events import KEPT
 from sessions.store import Store
 from sessions.types import SessionChange
+from tests.integration.test_openapi import schema_of
 from tests.support.fake_engine import FakeReply
 from tests.support.front_end import receive, receive_until
 from tests.support.whole_front import serving_whole
@@ -200,3 +202,35 @@ async def test_the_events_are_still_there_after_a_restart(tmp_path):
         frames += await changes(ws, 1)
 
     assert [f["change"] for f in frames] == ["turn_started", "turn_ended"]
+
+
+async def test_a_gap_that_nobody_can_explain_ends_in_a_resync(tmp_path):
+    async with serving_whole(tmp_path) as front, front.client.ws_connect("/v1/ws") as ws:
+        session = await front.session()
+        await subscribe(ws, session, event_id="e")
+        async with front.database.writing() as tx:
+            await tx.execute(text("UPDATE sessions SET revision = revision + 1"))
+        await front.call("PATCH", f"/v1/sessions/{session['id']}", json={"title": "t"})
+        state = await receive(ws)
+        await front.call("PATCH", f"/v1/sessions/{session['id']}", json={"title": "u"})
+        (changed,) = await changes(ws, 1)
+
+    assert (state["type"], state["resync"]) == ("splice:session.state", True)
+    assert (state["revision"], state["session"]["title"]) == (session["revision"] + 2, "t")
+    assert changed["revision"] == state["revision"] + 1
+
+
+async def test_the_frames_are_as_the_document_says(tmp_path):
+    async with serving_whole(tmp_path) as front, front.client.ws_connect("/v1/ws") as ws:
+        document = (await front.call("GET", "/openapi.json"))[1]
+        session = await front.session()
+        frames = [await subscribe(ws, session)]
+        await front.say(session["id"])
+        await front.call("DELETE", f"/v1/sessions/{session['id']}")
+        frames += await changes(ws, 3)
+        frames.append(await subscribe(ws, {"id": "conv_0"}, event_id="e"))
+
+    validator = schema_of(document, "ServerFrame")
+    assert not [error.message for frame in frames for error in validator.iter_errors(frame)]
+    asked = {"type": "session.subscribe", "conversation": "conv_1", "after": 3}
+    assert schema_of(document, "ClientFrame").is_valid(asked)
