@@ -3,27 +3,26 @@
 Whoever asks for a session names its owner, and another owner's is not there.
 """
 
+import asyncio
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 
-from sqlalchemy import ColumnElement, Select, and_, delete, exists, or_, select, text, tuple_
+from sqlalchemy import ColumnElement, Select, and_, or_, select, text, tuple_
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from sessions import purge, rows, search
-from sessions.database import Database
 from sessions.errors import InvalidInputError, RevisionConflictError, SessionNotFoundError
-from sessions.folding import fold
 from sessions.queries import is_active
+from sessions.session_events import ChangeKind, SessionEvent, SessionNews, read_behind, record
 from sessions.tables import (
     ACTIVE,
-    NodeRow,
     OwnerRow,
     ResponseRow,
-    SearchEntryRow,
     SessionRow,
     TokenSpanRow,
 )
+from sessions.title_store import TitleStore, index_title
 from sessions.types import (
     OwnerId,
     Page,
@@ -33,16 +32,13 @@ from sessions.types import (
     SessionFilter,
     SessionId,
     TurnId,
-    TurnStatus,
-    Untitled,
 )
 
+POLL_S = 2.0
 
-class SessionStore:
+
+class SessionStore(TitleStore):
     """What is stored of sessions, asked one question at a time."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
 
     async def add_session(self, session: Session, *, clock_at: datetime) -> None:
         """Insert a session, and its owner when it is the owner's first."""
@@ -103,69 +99,13 @@ class SessionStore:
             for column, value in rows.from_session(changed).items():
                 setattr(row, column, value)
             row.revision = changed.revision
+            event = SessionEvent(
+                revision=row.revision, kind=ChangeKind.UPDATED, fields=tuple(change.named)
+            )
+            await record(tx, row.id, event)
             if "title" in change.named:
-                await _index_title(tx, changed)
+                await index_title(tx, changed)
             return changed
-
-    async def untitled(self, limit: int) -> tuple[SessionId, ...]:
-        """The sessions used last that want a title and have been answered something."""
-        is_on = SessionRow.settings["is_auto_titled"].as_boolean()
-        answered = exists().where(
-            ResponseRow.session_id == SessionRow.id,
-            ResponseRow.status == TurnStatus.COMPLETED.value,
-        )
-        query = (
-            select(SessionRow.id)
-            .where(SessionRow.title.is_(None), SessionRow.deleted_at.is_(None), answered)
-            .where(or_(is_on.is_(None), is_on.is_(True)))
-            .order_by(SessionRow.updated_at.desc())
-            .limit(limit)
-        )
-        async with self._database.reading() as tx:
-            return tuple(SessionId(session_id) for session_id in await tx.scalars(query))
-
-    async def beginning(self, session_id: SessionId) -> Untitled | None:
-        """What a title can be made from; None when the session wants none, or is gone."""
-        first = (
-            select(ResponseRow)
-            .where(
-                ResponseRow.session_id == session_id,
-                ResponseRow.status == TurnStatus.COMPLETED.value,
-            )
-            .order_by(ResponseRow.created_at, ResponseRow.id)
-            .limit(1)
-        )
-        async with self._database.reading() as tx:
-            row = await tx.get(SessionRow, session_id)
-            if row is None or not _wants_title(row):
-                return None
-            turn = (await tx.scalars(first)).one_or_none()
-            if turn is None:
-                return None
-            asked = select(NodeRow.text).where(
-                NodeRow.response_id == turn.input_response_id,
-                ~NodeRow.is_output,
-                NodeRow.role == "user",
-            )
-            question = (await tx.scalars(asked.order_by(NodeRow.position.desc()).limit(1))).first()
-            reply = await tx.get(NodeRow, turn.reply_node_id)
-            return Untitled(
-                session_id=session_id,
-                owner=OwnerId(row.owner_id),
-                question=question or "",
-                reply=reply.text if reply is not None else "",
-            )
-
-    async def give_title(self, session_id: SessionId, title: str) -> bool:
-        """Give a session the title that was made for it; False when it wants none any more."""
-        async with self._database.writing() as tx:
-            row = await tx.get(SessionRow, session_id, with_for_update=True)
-            if row is None or not _wants_title(row):
-                return False
-            row.title = title
-            row.revision += 1
-            await _index_title(tx, rows.to_session(row))
-            return True
 
     async def restore_session(
         self, owner: OwnerId, session_id: SessionId, *, deleted_after: datetime
@@ -182,6 +122,8 @@ class SessionStore:
             if row.deleted_at is not None:
                 row.deleted_at = None
                 row.revision += 1
+                event = SessionEvent(revision=row.revision, kind=ChangeKind.RESTORED)
+                await record(tx, row.id, event)
             active = await _active_turns(tx, [row.id])
             return rows.to_session(row, active.get(row.id, ()))
 
@@ -223,6 +165,9 @@ class SessionStore:
             if row.head_id != head:
                 row.head_id = head
                 row.revision += 1
+                moved = ChangeKind.HEAD_MOVED
+                event = SessionEvent(revision=row.revision, kind=moved, turn_id=head)
+                await record(tx, row.id, event)
             if head is not None:
                 row.model, row.fingerprint = await _written_with(tx, head)
             active = await _active_turns(tx, [row.id])
@@ -236,14 +181,50 @@ class SessionStore:
             kind = self._database.search_kind
             return await search.find(tx, kind, owner, words, limit=limit, after=after)
 
+    # What happens to them; `session_events.watch` reads it.
+
+    @property
+    def poll_s(self) -> float | None:
+        """How often to look for what other servers wrote; None: there are no others."""
+        return POLL_S if self._database.is_shared else None
+
+    def next_change(self, session_id: SessionId) -> asyncio.Event:
+        """What is set when a change of the session is committed here."""
+        return self._database.signals.next(session_id)
+
+    async def news(self, session_id: SessionId, after: int | None) -> SessionNews | None:
+        """What happened behind a revision, whoever owns the session; None for a purged one."""
+        async with self._database.reading() as tx:
+            row = await tx.get(SessionRow, session_id)
+            if row is None:
+                return None
+            session = None
+            if row.deleted_at is None:
+                active = await _active_turns(tx, [row.id])
+                session = rows.to_session(row, active.get(row.id, ()))
+            since = row.revision if after is None else after
+            events = await read_behind(tx, row.id, since, row.revision)
+        return SessionNews(
+            revision=row.revision,
+            session=session,
+            events=events or (),
+            is_whole=events is not None,
+        )
+
+    async def check(self) -> None:
+        """Raises StoreUnavailableError when the database can't be read."""
+        await self._database.check()
+
     async def delete_session(
         self, owner: OwnerId, session_id: SessionId, now: datetime
     ) -> tuple[TurnId, ...]:
         """Mark a session deleted; its turns that are still active."""
         async with self._database.writing() as tx:
-            row = await session_row(tx, owner, session_id)
+            row = await session_row(tx, owner, session_id, is_locked=True)
             row.deleted_at = now
             row.revision += 1
+            event = SessionEvent(revision=row.revision, kind=ChangeKind.DELETED)
+            await record(tx, row.id, event)
             query = select(ResponseRow.id).where(ResponseRow.session_id == session_id, is_active())
             return tuple(TurnId(turn_id) for turn_id in await tx.scalars(query))
 
@@ -267,7 +248,7 @@ async def insert_session(tx: AsyncSession, session: Session, clock_at: datetime)
         )
     )
     await tx.flush()
-    await _index_title(tx, session)
+    await index_title(tx, session)
 
 
 async def ensure_owner(tx: AsyncSession, owner: OwnerId, now: datetime) -> None:
@@ -308,18 +289,6 @@ async def _written_with(tx: AsyncSession, turn_id: TurnId) -> tuple[str, str]:
     )
     model, fingerprint = (await tx.execute(query)).one()
     return model, fingerprint
-
-
-def _wants_title(row: SessionRow) -> bool:
-    is_on = row.settings.get("is_auto_titled", True)
-    return is_on and row.title is None and row.deleted_at is None
-
-
-async def _index_title(tx: AsyncSession, session: Session) -> None:
-    entry = SearchEntryRow
-    await tx.execute(delete(entry).where(entry.session_id == session.id, entry.node_id.is_(None)))
-    if session.title:
-        tx.add(entry(session_id=session.id, text=fold(session.title)))
 
 
 async def _active_turns(

@@ -1,13 +1,14 @@
 """Titles are made while nobody else wants the model, and get in nobody's way."""
 
 import asyncio
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
 
 import pytest
 
 from model.errors import EngineDiedError
 from sessions.manager import ManagerConfig, SessionManager
+from sessions.session_events import ChangeKind
 from sessions.titles import MAX_TOKENS, Titler
 from sessions.types import SessionChange
 from tests.support.chat import ANN, Chat
@@ -73,6 +74,9 @@ async def test_a_first_completed_turn_gets_its_session_a_title(serving, engine, 
         after = await manager.get(ANN, chat.id)
 
         assert after == replace(before, title="Deep Fjords", revision=before.revision + 1)
+        async with aclosing(manager.catalog.watch(ANN, chat.id, after=before.revision)) as watching:
+            (event,) = (await anext(watching)).events
+        assert (event.kind, event.fields) == (ChangeKind.UPDATED, ("title",))
         found = (await manager.catalog.search(ANN, "deep fjo")).data
         assert [(hit.session_id, hit.item_id) for hit in found[:1]] == [(chat.id, None)]
         (asked,) = titles_asked(engine)
