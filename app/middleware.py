@@ -10,7 +10,7 @@ import re
 import secrets
 from typing import Final
 
-from aiohttp import web
+from aiohttp import hdrs, web
 from aiohttp.typedefs import Handler, Middleware
 
 from app.access import authenticate
@@ -108,3 +108,5 @@ async def set_headers(request: web.Request, response: web.StreamResponse) -> Non
     }
     for name, value in headers.items():
         response.headers.setdefault(name, value)
+    # aiohttp has put its own and Python's versions there, which only help an attacker.
+    response.headers[hdrs.SERVER] = "splice"
