@@ -16,6 +16,7 @@ from aiohttp.typedefs import Handler, Middleware
 from app.access import authenticate
 from app.errors import PeerGoneError, boundary, describe
 from app.keys import CONFIG, METRICS, OWNER, REQUEST_ID
+from app.logs import bound
 from app.place import peer_of, route_of
 from app.security import (
     PROBES,
@@ -44,7 +45,13 @@ async def observe(request: web.Request, handler: Handler) -> web.StreamResponse:
     request[OWNER] = ANONYMOUS
     clock = asyncio.get_running_loop().time
     began = clock()
-    response = await handler(request)
+    with bound(request_id=request[REQUEST_ID], **_ids_in(request)):
+        response = await handler(request)
+        _note(request, response, duration_s=clock() - began)
+    return response
+
+
+def _note(request: web.Request, response: web.StreamResponse, *, duration_s: float) -> None:
     method = request.method if request.method in _KNOWN_METHODS else "other"
     route = route_of(request) or "unmatched"
     request.app[METRICS].request(method, route, response.status)
@@ -59,10 +66,9 @@ async def observe(request: web.Request, handler: Handler) -> web.StreamResponse:
             "owner": request[OWNER],
             "peer": peer_of(request),
             **_ids_in(request),
-            "duration_s": round(clock() - began, 6),
+            "duration_s": round(duration_s, 6),
         },
     )
-    return response
 
 
 @web.middleware

@@ -234,7 +234,7 @@ class Turn:
 
     @property
     def log_ids(self) -> dict[str, str]:
-        """What a log record about it carries as `extra`."""
+        """What a log record about it carries."""
         return {"session_id": self.session_id, "turn_id": self.id}
 
 
