@@ -26,6 +26,7 @@ from app.logs import configure_logging
 from app.refusals import RefusalError, in_a_sentence
 from app.settings import Settings, SettingsError, flag, load_settings, variable
 from app.settings_docs import default_of, group_of, meaning_of
+from app.terminal.command import chat
 
 if TYPE_CHECKING:
     import ssl
@@ -50,6 +51,7 @@ database = typer.Typer(help="The database's schema.", no_args_is_help=True)
 app.add_typer(models, name="models")
 app.add_typer(database, name="db")
 app.add_typer(keys, name="keys")
+app.command("chat")(chat)
 
 ConfigFile = Annotated[
     Path | None, typer.Option("--config", help="Settings file, instead of splice.toml.")

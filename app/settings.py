@@ -33,8 +33,9 @@ from model.config import AttentionName, Device, EngineConfig, Mode
 ENV_PREFIX = "SPLICE_"
 CONFIG_FILE = "splice.toml"
 
-# A variable that is no setting: it names the file the settings are in.
+# Variables that are no settings: where the settings are, and what `splice chat` talks to.
 _CONFIG_VARIABLE = "SPLICE_CONFIG"
+_NO_SETTINGS = (_CONFIG_VARIABLE, "SPLICE_URL", "SPLICE_API_KEY")
 _UNSET = ("", "none")
 # What pydantic says of these says nothing of what would be right.
 _REASONS = {
@@ -295,7 +296,7 @@ def variable(name: str) -> str:
 
 def _from_environment(environ: Mapping[str, str]) -> dict[str, tuple[str, object]]:
     known = {variable(name): name for name in Settings.model_fields}
-    mine = [v for v in environ if v.startswith(ENV_PREFIX) and v != _CONFIG_VARIABLE]
+    mine = [v for v in environ if v.startswith(ENV_PREFIX) and v not in _NO_SETTINGS]
     unknown = [v for v in mine if v not in known]
     if unknown:
         raise SettingsError("\n".join(_unknown("variable", v, known) for v in sorted(unknown)))
