@@ -15,6 +15,7 @@ from app.errors import boundary
 from app.keys import CONFIG, MANAGER, READINESS
 from app.readiness import Readiness
 from app.server import Collaborators, build_server, say_goodbye
+from app.tracing import NOT_TRACED, Tracing
 from model.config import EngineConfig
 from model.engine import Engine
 from model.messages import EngineInfo
@@ -49,6 +50,7 @@ def build_application(
     *,
     engine: Engine | None = None,
     hooks: StartHooks = NOBODY_LISTENS,
+    tracing: Tracing = NOT_TRACED,
 ) -> web.Application:
     """Build the server; nothing runs before aiohttp starts it.
 
@@ -65,7 +67,7 @@ def build_application(
 
     if engine is None:
         engine = Engine(engine_config, on_progress=progress)
-    parts = _Parts(config, engine, readiness, hooks)
+    parts = _Parts(config, engine, readiness, hooks, tracing)
     app = build_server(
         config,
         Collaborators(
@@ -74,6 +76,7 @@ def build_application(
             engine=engine,
             readiness=readiness,
             key_ring=parts.key_ring,
+            tracing=tracing,
         ),
     )
     app.cleanup_ctx.extend(
@@ -97,7 +100,12 @@ class _Parts:
     """The parts with a life of their own, in the order in which they depend on each other."""
 
     def __init__(
-        self, config: AppConfig, engine: Engine, readiness: Readiness, hooks: StartHooks
+        self,
+        config: AppConfig,
+        engine: Engine,
+        readiness: Readiness,
+        hooks: StartHooks,
+        tracing: Tracing,
     ) -> None:
         self._engine = engine
         self._readiness = readiness
@@ -118,6 +126,7 @@ class _Parts:
                 max_turns=config.max_turns,
                 public_instructions=public,
                 delete_grace_s=config.delete_grace_s,
+                on_turn_ended=tracing.ended,
             ),
         )
         self._sweeper = Sweeper(

@@ -8,6 +8,8 @@ imported slowly (torch, transformers, the database) is imported by the command t
 import asyncio
 import logging
 import socket
+from collections.abc import Callable
+from contextlib import closing
 from dataclasses import asdict
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
@@ -25,15 +27,17 @@ from app.key_commands import has_keys, keys
 from app.logs import configure_logging
 from app.refusals import RefusalError
 from app.setting_flags import with_settings
-from app.settings import Settings, SettingsError, variable
+from app.settings import Settings, SettingsError, traces_exporters, variable
 from app.settings_docs import default_of, meaning_of
 from app.terminal.command import chat
+from app.tracing import Tracing, make_tracing
 
 if TYPE_CHECKING:
     import ssl
 
     from aiohttp import web
 
+    from app.application import StartHooks
     from app.config import AppConfig
     from app.serving import Serving
     from model.messages import EngineInfo
@@ -77,10 +81,11 @@ def _top(
 
 def _serve(settings: Settings) -> None:
     """Serve the page, REST and the websocket."""
+    tracing = make_tracing(traces_exporters(), _version())
     configure_logging(settings.log_level, settings.log_format)
-    with open_data_dir(settings.data_dir) as runner_id:
+    with closing(tracing), open_data_dir(settings.data_dir) as runner_id:
         _check_reach(settings)
-        _listen_and_serve(settings, runner_id)
+        _listen_and_serve(settings, runner_id, tracing)
 
 
 def _check_reach(settings: Settings) -> None:
@@ -95,14 +100,20 @@ def _check_reach(settings: Settings) -> None:
     )
 
 
-def _listen_and_serve(settings: Settings, runner_id: str) -> None:
+def _listen_and_serve(settings: Settings, runner_id: str, tracing: Tracing) -> None:
     from app import serving
+    from app.application import StartHooks, build_application
 
     with _listening(settings) as sock:
         config = _app_config(settings, runner_id)
         tls = _tls(settings)
         url = serving.url_of(sock, is_secure=tls is not None) + settings.base_path
-        _serve_on(settings, config, serving.Serving(sock, tls), url)
+
+        def build(hooks: StartHooks) -> "web.Application":
+            engine_config = settings.engine_config()
+            return build_application(config, engine_config, hooks=hooks, tracing=tracing)
+
+        _serve_on(settings, build, serving.Serving(sock, tls), url)
 
 
 def _tls(settings: Settings) -> "ssl.SSLContext | None":
@@ -116,8 +127,13 @@ def _tls(settings: Settings) -> "ssl.SSLContext | None":
         raise SettingsError(f"tls_cert and tls_key can't be used: {exc}") from exc
 
 
-def _serve_on(settings: Settings, config: "AppConfig", server: "Serving", url: str) -> None:
-    from app.application import StartHooks, build_application, drain
+def _serve_on(
+    settings: Settings,
+    build: Callable[["StartHooks"], "web.Application"],
+    server: "Serving",
+    url: str,
+) -> None:
+    from app.application import StartHooks, drain
 
     console = Console(stderr=True)
     failures: list[str] = []
@@ -148,11 +164,7 @@ def _serve_on(settings: Settings, config: "AppConfig", server: "Serving", url: s
             )
         await drain(application)
 
-    application = build_application(
-        config,
-        settings.engine_config(),
-        hooks=StartHooks(on_progress=say, on_ready=ready, on_failed=failed),
-    )
+    application = build(StartHooks(on_progress=say, on_ready=ready, on_failed=failed))
     say(f"listening on {url}; loading the model")
     asyncio.run(server.run(application, stop))
     if failures:

@@ -15,7 +15,7 @@ from aiohttp.typedefs import Handler, Middleware
 
 from app.access import authenticate
 from app.errors import PeerGoneError, boundary, describe
-from app.keys import CONFIG, METRICS, OWNER, REQUEST_ID
+from app.keys import CONFIG, METRICS, OWNER, REQUEST_ID, TRACING
 from app.logs import bound
 from app.place import peer_of, route_of
 from app.security import (
@@ -45,7 +45,8 @@ async def observe(request: web.Request, handler: Handler) -> web.StreamResponse:
     request[OWNER] = ANONYMOUS
     clock = asyncio.get_running_loop().time
     began = clock()
-    with bound(request_id=request[REQUEST_ID], **_ids_in(request)):
+    ids = bound(request_id=request[REQUEST_ID], **_ids_in(request))
+    with ids, request.app[TRACING].arriving(request.headers):
         response = await handler(request)
         _note(request, response, duration_s=clock() - began)
     return response

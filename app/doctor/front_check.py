@@ -10,7 +10,8 @@ from pathlib import Path
 from app import serving
 from app.doctor.data_check import knows_keys
 from app.doctor.finding import Finding, Findings
-from app.settings import Settings
+from app.settings import Settings, SettingsError, traces_exporters
+from app.tracing import check_installed
 
 _ANSWER_S = 3
 _EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}
@@ -36,6 +37,10 @@ def check_settings(settings: Settings) -> list[Finding]:
             found.ok("certificate and key can be used")
         except OSError as exc:
             found.fail(f"tls_cert and tls_key can't be used: {exc}", "name a pair in PEM")
+    with found.failing(SettingsError):
+        if exporters := traces_exporters():
+            check_installed(exporters)
+            found.ok(f"traces go to {', '.join(exporters)}")
     for path in settings.public_instructions:
         with found.failing(OSError, UnicodeDecodeError, advice="--public-instructions"):
             path.expanduser().read_text(encoding="utf-8")

@@ -12,6 +12,7 @@ from aiohttp.test_utils import TestClient, TestServer
 
 from app.readiness import Readiness
 from app.server import Collaborators, build_server, say_goodbye
+from app.tracing import NOT_TRACED, Tracing
 from sessions.completions import Completions
 from sessions.database import Database
 from sessions.key_ring import KeyRing
@@ -52,12 +53,12 @@ class WholeFront:
 
 
 @asynccontextmanager
-async def serving_whole(folder: Path) -> AsyncIterator[WholeFront]:
+async def serving_whole(folder: Path, tracing: Tracing = NOT_TRACED) -> AsyncIterator[WholeFront]:
     """Serve until the end of the body."""
     database = Database(f"sqlite:///{folder / 'splice.db'}")
     await database.migrate()
     engine, clock = FakeEngine(), FakeClock()
-    config = ManagerConfig(runner_id="runner-1")
+    config = ManagerConfig(runner_id="runner-1", on_turn_ended=tracing.ended)
     store = Store(database)
     readiness = Readiness()
     readiness.loaded()
@@ -71,6 +72,7 @@ async def serving_whole(folder: Path) -> AsyncIterator[WholeFront]:
                 engine=engine,
                 readiness=readiness,
                 key_ring=KeyRing(KeyStore(database), clock),
+                tracing=tracing,
             ),
         )
         app.on_shutdown.append(say_goodbye)

@@ -70,6 +70,7 @@ def test_for_people_it_is_a_list_with_what_to_do(tiny):
         (("--host", "0.0.0.0"), {}, "there is no API key"),
         (("--tls-cert", "no.pem", "--tls-key", "no.pem"), {}, "can't be used"),
         (("--public-instructions", "no.txt"), {}, "no.txt"),
+        ((), {"OTEL_TRACES_EXPORTER": "zipkin"}, "no exporter 'zipkin'"),
     ],
 )
 def test_settings_that_cannot_be_used_are_failures(args, environ, words):
