@@ -134,6 +134,7 @@ def _serve_on(
     url: str,
 ) -> None:
     from app.application import StartHooks, drain
+    from app.serving import settle
 
     console = Console(stderr=True)
     failures: list[str] = []
@@ -147,6 +148,7 @@ def _serve_on(
             console.print(f"[dim]·[/dim] {escape(message)}", highlight=False)
 
     def ready(info: "EngineInfo") -> None:
+        settle()
         if is_for_machines:
             logger.info("ready", extra={"url": url, **asdict(info)})
         else:
@@ -166,6 +168,7 @@ def _serve_on(
 
     application = build(StartHooks(on_progress=say, on_ready=ready, on_failed=failed))
     say(f"listening on {url}; loading the model")
+    settle()
     asyncio.run(server.run(application, stop))
     if failures:
         raise RefusalError(failures[0])

@@ -75,6 +75,11 @@ SLOW_READERS: Final = Family(
     "Connections dropped because the peer took nothing.",
     _TRANSPORT,
 )
+LOOP_LAG: Final = Family(
+    "splice_loop_lag_seconds",
+    Kind.HISTOGRAM,
+    "How late the front end's event loop came to what was due, twenty times a second.",
+)
 
 # ---- the engine's, missing while it is away
 
@@ -145,6 +150,7 @@ FRONT_END: Final = (
     WS_FRAMES,
     STREAMS,
     SLOW_READERS,
+    LOOP_LAG,
 )
 ENGINE: Final = (
     TTFT,

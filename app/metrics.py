@@ -6,8 +6,10 @@
 import math
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
+from prometheus_client import Histogram as LiveHistogram
 from prometheus_client.core import (
     CounterMetricFamily,
     GaugeMetricFamily,
@@ -19,6 +21,8 @@ from prometheus_client.registry import Collector
 from app import metric_families as families
 from app.metric_families import Family
 from model.messages import EngineStats, Histogram
+
+_LAG_BOUNDS_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
 
 
 class AppMetrics:
@@ -33,6 +37,10 @@ class AppMetrics:
         self._slow_readers = self._counter(families.SLOW_READERS)
         self._active_turns = self._gauge(families.ACTIVE_TURNS)
         self._ready = self._gauge(families.READY)
+        lag = families.LOOP_LAG
+        self._loop_lag = LiveHistogram(
+            lag.name, lag.meaning, buckets=_LAG_BOUNDS_S, registry=self._registry
+        )
 
     def _counter(self, family: Family) -> Counter:
         names = family.label_names
@@ -53,6 +61,10 @@ class AppMetrics:
     def slow_reader(self, transport: str) -> None:
         """Count a connection that was dropped."""
         self._slow_readers.labels(transport).inc()
+
+    def loop_lag(self, late_s: float) -> None:
+        """Count how late the event loop was once."""
+        self._loop_lag.observe(late_s)
 
     @contextmanager
     def connection(self) -> Iterator[None]:
