@@ -56,7 +56,7 @@ def chat(
             chosen = _choose(client, session, instructions)
             if text is not None:
                 raise typer.Exit(say_once(chosen, text))
-            _converse(client, chosen)
+            _converse(client, chosen, is_new=session is None)
 
 
 def say_once(session: Session, text: str) -> int:
@@ -94,13 +94,13 @@ def _one_message(message: str | None) -> str:
     return text
 
 
-def _converse(client: Client, session: Session) -> None:
+def _converse(client: Client, session: Session, *, is_new: bool) -> None:
     console = Console()
     screen = Screen(console)
     title = session.info.title
     screen.note(f"{session.info.model} · {session.id}{f' · {title}' if title else ''} · /help")
     history = Path.home() / ".local" / "state" / "splice" / "chat-history"
-    Conversation(client, session, screen, KeyboardReader(history)).run()
+    Conversation(client, session, screen, KeyboardReader(history), is_new=is_new).run()
 
 
 def _choose(client: Client, session: str | None, instructions: str | None) -> Session:

@@ -4,11 +4,13 @@ Invariants:
     a Ctrl-C ends what is being said, at the server too, and keeps what there is of it; the next
     one, with nothing said in between, leaves
     what the server refuses is shown, and the conversation goes on
+    a session that was begun here and in which nothing was said is not left behind
 """
 
 import difflib
 import uuid
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 
@@ -39,9 +41,18 @@ class Command:
 class Conversation:
     """One person's chat with one server, in one session after the other."""
 
-    def __init__(self, client: Client, session: Session, screen: Screen, reader: Reader) -> None:
+    def __init__(
+        self,
+        client: Client,
+        session: Session,
+        screen: Screen,
+        reader: Reader,
+        *,
+        is_new: bool = False,
+    ) -> None:
         self._client = client
         self._session = session
+        self._is_new = is_new  # and as far as is known nothing was said in it
         self._screen = screen
         self._reader = reader
         self._is_warned = False  # the next Ctrl-C leaves
@@ -70,20 +81,38 @@ class Conversation:
                 self._next()
         except (EOFError, KeyboardInterrupt):
             pass  # left
-        self._screen.note(f"to go on: splice chat --session {self._session.id}")
+        with suppress(KeyboardInterrupt):
+            self._attempt(self._leave)
 
     def _next(self) -> None:
         try:
             line = self._reader.read(PROMPT).strip()
+            self._is_warned = False
+            if line:
+                self._attempt(lambda: self._take(line))
         except KeyboardInterrupt:
             if self._is_warned:
                 raise
             self._is_warned = True
             self._screen.note("Ctrl-C again leaves")
-            return
-        self._is_warned = False
-        if line:
-            self._attempt(lambda: self._take(line))
+
+    def _leave(self) -> None:
+        if not self._tidy():
+            self._screen.note(f"to go on: splice chat --session {self._session.id}")
+
+    def _tidy(self) -> bool:
+        """Delete the session if it was begun here and nothing was said in it; whether it was."""
+        if not self._is_new:
+            return False
+        info = self._session.refresh()
+        if info.head is not None or info.active or info.title:
+            return False
+        self._session.delete()
+        return True
+
+    def _go_to(self, session: Session, *, is_new: bool) -> None:
+        self._tidy()
+        self._session, self._is_new = session, is_new
 
     def _attempt(self, act: Callable[[], None]) -> None:
         try:
@@ -169,18 +198,18 @@ class Conversation:
     # Sessions.
 
     def _new(self, title: str) -> None:
-        self._session = self._client.sessions.create(title=title or None)
+        self._go_to(self._client.sessions.create(title=title or None), is_new=True)
         self._screen.note(f"a new conversation, {self._session.id}")
 
     def _fork(self, title: str) -> None:
-        self._session = self._session.fork(title=title or None)
+        self._go_to(self._session.fork(title=title or None), is_new=False)
         self._screen.note(f"a copy, {self._session.id}; the other one stays as it is")
 
     def _open(self, session_id: str) -> None:
         if not session_id:
             self._screen.note("/open ID; /sessions lists them")
             return
-        self._session = self._client.sessions.get(session_id)
+        self._go_to(self._client.sessions.get(session_id), is_new=False)
         self._recall()
 
     def _title(self, title: str) -> None:

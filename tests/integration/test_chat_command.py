@@ -68,7 +68,8 @@ async def talk(front, *lines, session=None):
         console = Console(file=io.StringIO(), width=120, color_system=None)
         with Client(front.base_url) as client:
             chosen = client.sessions.get(session) if session else client.sessions.create()
-            Conversation(client, chosen, Screen(console), Script(*lines)).run()
+            is_new = session is None
+            Conversation(client, chosen, Screen(console), Script(*lines), is_new=is_new).run()
         return console.file.getvalue()
 
     return await asyncio.to_thread(converse)
@@ -223,7 +224,7 @@ async def test_kv_shows_the_block_tables(front):
     after = await talk(front, "hello", "/kv")
 
     assert "nothing of this conversation is in the cache" in before
-    (session_id, _) = await session_ids(front)
+    (session_id,) = await session_ids(front)
     (turn,) = await turns(front, session_id)
     assert turn["id"] in after
 
@@ -294,6 +295,37 @@ async def test_a_conversation_that_is_gone_on_with_shows_its_end_and_what_is_bei
     assert "message 1" not in shown
     assert "message 3" in shown
     assert "still here" in shown
+
+
+@pytest.mark.parametrize("lines", [(), ("/new",), ("/new", "/new", "/help")])
+async def test_a_conversation_in_which_nothing_was_said_is_not_left_behind(front, lines):
+    shown = await talk(front, *lines)
+
+    assert await session_ids(front) == []
+    assert "to go on" not in shown
+
+
+async def test_one_that_was_there_is_left_as_it_is(front):
+    session_id = (await front.session())["id"]
+    await talk(front, "/quit", session=session_id)
+
+    assert await session_ids(front) == [session_id]
+
+
+async def test_a_lost_connection_is_made_again_and_the_reply_goes_on(front):
+    front.engine.replies.append(FakeReply(pieces=("half of ", "a reply"), holds_after=1))
+    talking = asyncio.create_task(talk(front, "hello"))
+    metrics = front.client.app[METRICS]
+    await until(lambda: metrics._streams.labels("sse")._value.get() == 1)
+    for connection in front.client.server.runner.server.connections:
+        connection.transport.abort()
+    front.engine.let_go()
+
+    shown = await talking
+
+    assert shown.count("half of a reply") == 1
+    (session_id,) = await session_ids(front)
+    assert len(await turns(front, session_id)) == 1
 
 
 # ---- at a real terminal
