@@ -15,6 +15,7 @@ from app.doctor.front_check import check_page, check_port
 from app.settings import load_settings
 from tests.support.examined import doctor, has, whole_folder
 from tests.support.front_end import serving
+from tests.support.postgres import DATABASES, SQLITE
 
 
 def upgraded():
@@ -185,6 +186,25 @@ def test_a_database_that_is_behind_is_worth_a_look_and_stays_behind():
     assert code == 0
     assert has(found, "database", "warn", "splice db upgrade")
     assert Path("data/splice.db").stat().st_size == 0
+
+
+@pytest.fixture(params=DATABASES)
+def url(request, tmp_path):
+    if request.param == SQLITE:
+        (tmp_path / "own.db").touch()
+        return f"sqlite:///{tmp_path / 'own.db'}"
+    return request.getfixturevalue("postgres_server").new_url()
+
+
+def test_a_database_elsewhere_is_looked_at_as_it_is(url):
+    _, empty = doctor("--database-url", url)
+    _, still_empty = doctor("--database-url", url)
+    assert CliRunner().invoke(app, ["db", "upgrade", "--database-url", url]).exit_code == 0
+    _, current = doctor("--database-url", url)
+
+    assert has(empty, "database", "warn", "it lacks 0001")
+    assert still_empty == empty
+    assert has(current, "database", "ok", "this version's schema")
 
 
 def test_a_database_of_a_newer_version_is_a_failure():
