@@ -2,11 +2,7 @@
 
 import asyncio
 import io
-import os
-import pty
-import sys
 from collections import deque
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -326,90 +322,3 @@ async def test_a_lost_connection_is_made_again_and_the_reply_goes_on(front):
     assert shown.count("half of a reply") == 1
     (session_id,) = await session_ids(front)
     assert len(await turns(front, session_id)) == 1
-
-
-# ---- at a real terminal
-
-
-@asynccontextmanager
-async def at_terminal(front, *args):
-    """The command with a terminal of its own; gives the process and its master end."""
-    master, slave = pty.openpty()
-    environ = {**os.environ, "PYTHONPATH": str(ROOT), "SPLICE_URL": front.base_url}
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "app.cli", "chat", *args),
-        stdin=slave,
-        stdout=slave,
-        stderr=slave,
-        env={**environ, "TERM": "xterm", "COLUMNS": "80", "NO_COLOR": "1"},
-        start_new_session=True,
-        preexec_fn=_take_terminal,
-    )
-    os.close(slave)
-    try:
-        yield process, Terminal(master)
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
-        os.close(master)
-
-
-def _take_terminal():
-    import fcntl
-    import termios
-
-    fcntl.ioctl(0, termios.TIOCSCTTY, 0)  # so that Ctrl-C is a signal
-
-
-class Terminal:
-    """The end of a terminal at which a person sits."""
-
-    def __init__(self, fd):
-        self._fd = fd
-        self._unread = ""
-
-    def type(self, text):
-        os.write(self._fd, text.encode())
-
-    async def until(self, text):
-        """Read on to the end of a text."""
-        async with asyncio.timeout(30):
-            while text not in self._unread:
-                self._unread += await self._arriving()
-        self._unread = self._unread.partition(text)[2]
-
-    async def _arriving(self):
-        loop, arrived = asyncio.get_running_loop(), asyncio.Event()
-        loop.add_reader(self._fd, arrived.set)
-        await arrived.wait()
-        loop.remove_reader(self._fd)
-        try:
-            return os.read(self._fd, 65536).decode()
-        except OSError as exc:
-            raise AssertionError(f"closed behind {self._unread!r}") from exc
-
-
-async def test_at_a_terminal_ctrl_c_stops_a_reply_and_keeps_it_and_the_second_leaves(
-    front, tmp_path
-):
-    front.engine.replies.append(FakeReply(pieces=("half of ", "a reply"), holds_after=1))
-    async with at_terminal(front) as (process, terminal):
-        await terminal.until("/help")
-        await terminal.until("> ")
-        terminal.type("tell me\n")
-        await terminal.until("half of")
-        terminal.type("\x03")
-        await terminal.until("stopped")
-        await terminal.until("> ")
-        terminal.type("\x03")
-        await terminal.until("to go on: splice chat --session conv_")
-        assert await asyncio.wait_for(process.wait(), 10) == 0
-
-    (session_id,) = await session_ids(front)
-    (turn,) = await turns(front, session_id)
-    assert turn["status"] == "cancelled"
-    assert turn["output"][0]["content"][0]["text"] == "half of "
-    history = tmp_path / ".local/state/splice/chat-history"
-    assert history.read_text() == "tell me\n"
-    assert history.stat().st_mode & 0o077 == 0
