@@ -19,7 +19,14 @@ from app.refusals import RefusalError, in_a_sentence
 from app.terminal.conversation import Conversation, explain, find_turn
 from app.terminal.reader import KeyboardReader
 from app.terminal.screen import Screen, fate_of
-from splice import Client, ConnectionLostError, Session, SpliceError, TextDelta
+from splice import (
+    Client,
+    ConnectionLostError,
+    ServerError,
+    Session,
+    SpliceError,
+    TextDelta,
+)
 
 # A server that is restarted is back within a minute, and a reply goes on where it was.
 MAX_RETRIES = 10
@@ -124,9 +131,8 @@ def _meet(url: str, key: str | None) -> None:
                 f"no server answers at {url}: start one with `splice serve`, or name another with "
                 f"--url ({exc})"
             ) from exc
-        except SpliceError as exc:
-            if getattr(exc, "status", 0) != 503:  # it is still loading, which is worth waiting for
-                raise
+        except ServerError:
+            pass  # it is still loading, which is worth the patience of what follows
 
 
 @contextmanager

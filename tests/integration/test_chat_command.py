@@ -17,6 +17,7 @@ from model.errors import SequenceFailedError
 from model.messages import FinishReason
 from splice import Client
 from tests.support.fake_engine import FakeReply
+from tests.support.front_end import serving
 from tests.support.whole_front import serving_whole
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -161,6 +162,20 @@ def test_a_server_that_is_not_there_is_not_waited_for():
     result = CliRunner().invoke(app, ["chat", "hi", "--url", "http://127.0.0.1:9"])
 
     assert "start one with `splice serve`" in result.stderr
+
+
+async def test_where_a_key_is_needed_it_is_asked_for_and_taken():
+    async with serving() as front:
+        front.manager.auto_reply = "Hello"
+        key = front.keys.add("ann")
+        without = await run(front, "hi")
+        wrong = await run(front, "hi", SPLICE_API_KEY="sk-splice-wrong")
+        with_key = await run(front, "hi", SPLICE_API_KEY=key)
+
+    assert without.exit_code == wrong.exit_code == 1
+    assert "needs an API key" in without.stderr
+    assert "--key, or the variable SPLICE_API_KEY" in wrong.stderr
+    assert (with_key.exit_code, with_key.stdout) == (0, "Hello\n")
 
 
 # ---- as a conversation
