@@ -72,8 +72,7 @@ class Checkpoints:
             is_ours = await self._store.checkpoint(lease, checkpoint)
         except StoreUnavailableError as exc:
             # The next one, or the end, may still succeed.
-            ids = self._turn.log_ids
-            logger.warning("%s: no checkpoint: %s", self._turn.id, exc, extra=ids)
+            logger.warning("%s: no checkpoint: %s", self._turn.id, exc)
             return
         if not is_ours:
             raise LeaseLostError

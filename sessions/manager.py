@@ -377,5 +377,6 @@ class SessionManager:
         """What is done behind a turn: its log is at hand for the next, which may be prepared, and
         the session gets its title."""
         self._composer.remember(log)
+        self._config.on_turn_ended(ended)
         self._preparations.begin(admitted.session, ended)
         self._titler.follow(admitted.session, ended)
