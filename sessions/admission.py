@@ -14,6 +14,7 @@ from model.config import SamplingParams
 from model.engine import Engine
 from model.errors import ContextLengthError, InvalidGenerationError
 from model.messages import EngineInfo, GenerationRequest
+from sessions import history
 from sessions.errors import (
     ConflictError,
     RevisionConflictError,
@@ -33,6 +34,7 @@ from sessions.repetition import (
 )
 from sessions.reply import PartialReply, partial_reply
 from sessions.store import Store
+from sessions.terms import Terms
 from sessions.token_log import TokenSpan
 from sessions.turn_writes import Lease, NewTurn
 from sessions.types import (
@@ -91,6 +93,7 @@ class _Asked:
     params: SamplingParams
     client_turn_id: str | None
     metadata: dict[str, str]
+    terms: Terms
     digest: str
     follows_head: bool
 
@@ -137,7 +140,7 @@ class Admission:
         named = named_sibling(turn_id, params)
 
         async def begin(session: Session, sibling: Turn, parent: Turn | None) -> _Beginning:
-            messages = [InputMessage(role=i.role, text=i.text) for i in sibling.input_items]
+            messages = history.given(sibling)
             prompt = await self._composer.compose_again(session, sibling, messages, parent)
             return _Beginning(prompt=prompt, params=params)
 
@@ -198,6 +201,7 @@ class Admission:
                 params=begun.params,
                 client_turn_id=client_turn_id,
                 metadata=sibling.metadata,
+                terms=sibling.terms,
                 digest=named,
                 follows_head=False,
             )
@@ -237,10 +241,11 @@ class Admission:
             params=request.params,
             client_turn_id=request.client_turn_id,
             metadata=request.metadata,
+            terms=request.terms,
             digest=named,
             follows_head=not is_given,
         )
-        prompt = await self._composer.compose(session, parent, request.input)
+        prompt = await self._composer.compose(session, parent, request.input, request.terms)
         turn = self._new_turn(asked, parent, request.input)
         begun = _Beginning(prompt=prompt, params=request.params)
         return await self._insert(asked, turn, begun, input_turn_id=turn.id)
@@ -281,6 +286,7 @@ class Admission:
             reply_text="",
             delta_lengths=(),
             metadata=dict(asked.metadata),
+            terms=asked.terms,
             created_at=now,
         )
 

@@ -19,10 +19,12 @@ from model.config import SamplingParams
 from model.engine import Engine
 from model.errors import EngineUnavailableError
 from model.messages import GenerationRequest
+from sessions import history
 from sessions.errors import ConflictError
 from sessions.public_prefix import PublicPrefixes
 from sessions.rendering import Renderer
 from sessions.store import Store
+from sessions.terms import PLAIN, Terms
 from sessions.token_log import RecentLogs, TokenSpan, TurnLog, common_prefix, unroll
 from sessions.types import (
     InputMessage,
@@ -116,43 +118,56 @@ class PromptComposer:
         self._recent.put(log)
 
     async def compose(
-        self, session: Session, parent: Turn | None, messages: Sequence[InputMessage]
+        self,
+        session: Session,
+        parent: Turn | None,
+        messages: Sequence[InputMessage],
+        terms: Terms = PLAIN,
     ) -> Prompt:
         """The prompt of a turn that follows `parent` (ended), or that is the session's first.
 
         Raises InvalidInputError when the model's template refuses the messages.
         """
         clock_at = await self._store.clock_at(session.id)
-        prompt = await self._compose(session, parent, messages, clock_at)
+        base = await self._base_after(parent) if parent is not None else None
+        session = history.under(terms, session, base)
+        if base is None or terms.summary is not None:
+            told = (*history.lead(session, terms), *messages)
+            prompt = Prompt(token_ids=await self._whole(told, clock_at))
+        else:
+            prompt = await self._compose(session, base, messages, clock_at)
         return await self._placed(prompt, session, parent, clock_at)
 
     async def _compose(
         self,
         session: Session,
-        parent: Turn | None,
+        base: Turn,
         messages: Sequence[InputMessage],
         clock_at: datetime,
     ) -> Prompt:
-        base_id = await self._base_after(parent) if parent is not None else None
-        if base_id is None:
-            lead = _instructions(session)
-            ids = await self._whole((*lead, *messages), clock_at)
-            return Prompt(token_ids=ids)
-        log = await self.log(base_id)
-        is_continued = await self._is_instructed(session, log, clock_at)
+        log = await self.log(base.id)
+        is_edited = session.edited_at is not None and base.created_at <= session.edited_at
+        is_continued = (
+            base.terms.has_reply
+            and not is_edited
+            and await self._is_instructed(session, log, clock_at)
+        )
         if is_continued and log.span.fingerprint == self._engine.info.fingerprint:
             appended = await self._append(session, log, messages, clock_at)
             if appended is not None:
                 return appended
-        return await self._render_again(session, log, messages, clock_at)
+        prompt = await self._render_again(session, log, messages, clock_at)
+        # Where nothing was replied the log ends with the opening of a reply, which nobody misses.
+        return prompt if base.terms.has_reply else replace(prompt, diverged_at=None)
 
     async def compose_ahead(self, session: Session, turn: Turn) -> Prompt | None:
         """What every prompt that follows `turn` (ended) with words of the user's begins with.
 
         None when that is the turn's log and no more, which is there to be continued.
         """
+        ahead = Terms(instructions=turn.terms.instructions)
         one, other = [
-            await self.compose(session, turn, (InputMessage(role="user", text=text),))
+            await self.compose(session, turn, (InputMessage(role="user", text=text),), ahead)
             for text in ("x", "y")
         ]
         if one.diverged_at is None:
@@ -165,11 +180,12 @@ class PromptComposer:
     ) -> Prompt:
         """The prompt that `sibling` (ended) had, id for id, as long as the model and the
         session's instructions are the same."""
-        log = await self.log(sibling.id)
+        log, terms = await self.log(sibling.id), sibling.terms
         clock_at = await self._store.clock_at(session.id)
         is_same = log.span.fingerprint == self._engine.info.fingerprint
-        if not is_same or not await self._is_instructed(session, log, clock_at):
-            return await self.compose(session, parent, messages)
+        under = history.under(terms, session, sibling)
+        if not is_same or not await self._is_instructed(under, log, clock_at):
+            return await self.compose(session, parent, messages, terms)
         return await self.recall(session, sibling, parent)
 
     async def recall(self, session: Session, sibling: Turn, parent: Turn | None) -> Prompt:
@@ -201,8 +217,7 @@ class PromptComposer:
         span = (await self.log(cut.id)).span
         if span.fingerprint == self._engine.info.fingerprint:
             return await self.recall(session, cut, parent), span.reply_ids
-        messages = [InputMessage(role=i.role, text=i.text) for i in cut.input_items]
-        prompt = await self.compose(session, parent, messages)
+        prompt = await self.compose(session, parent, history.given(cut), cut.terms)
         reply_ids = await asyncio.to_thread(self.renderer.reply, cut.reply_text)
         if reply_ids is None:
             raise ConflictError(
@@ -228,7 +243,7 @@ class PromptComposer:
         """Say where else its history may lie, and how much of it is everybody's."""
         assert self._public is not None, "composed without a renderer"
         is_elsewhere = near is not None and near.session_id != session.id
-        lead = _instructions(session)
+        lead = history.instructions(session)
         return replace(
             prompt,
             origin_id=near.session_id if near is not None and is_elsewhere else None,
@@ -245,11 +260,13 @@ class PromptComposer:
         self._recent.put(log)
         return log
 
-    async def _base_after(self, parent: Turn) -> TurnId | None:
+    async def _base_after(self, parent: Turn) -> Turn | None:
         if parent.status in (TurnStatus.COMPLETED, TurnStatus.INCOMPLETE):
-            return parent.id
+            return parent
         span = (await self.log(parent.id)).span
-        return parent.id if span.reply_ids else span.base_id
+        if span.reply_ids:
+            return parent
+        return None if span.base_id is None else (await self._store.base_turns(span.base_id))[-1]
 
     async def _append(
         self, session: Session, log: TurnLog, messages: Sequence[InputMessage], clock_at: datetime
@@ -325,26 +342,17 @@ class PromptComposer:
     async def _history(self, session: Session, log: TurnLog) -> tuple[InputMessage, ...]:
         is_dropped = session.reasoning is ReasoningPolicy.DROP
         retell = self.renderer.answer if is_dropped else self.renderer.retell
-        messages = list(_instructions(session))
-        for turn in await self._store.base_turns(log.span.turn_id):
-            messages += [InputMessage(role=i.role, text=i.text) for i in turn.input_items]
-            messages.append(InputMessage(role="assistant", text=retell(turn.reply_text)))
-        return tuple(messages)
+        turns = await self._store.base_turns(log.span.turn_id)
+        return history.told(session, turns, retell)
 
     async def _is_instructed(self, session: Session, log: TurnLog, clock_at: datetime) -> bool:
         """Whether a log begins with the instructions that the session has now."""
         if not session.is_reinstructed:
             return True
         first = (await self._store.base_turns(log.span.turn_id))[0]
-        messages = [InputMessage(role=i.role, text=i.text) for i in first.input_items]
-        beginning = await self._whole((*_instructions(session), *messages), clock_at)
+        said = (*history.instructions(session), *history.opening(first))
+        beginning = await self._whole(said, clock_at)
         return log.token_ids[: len(beginning)] == beginning
 
     async def _has_system(self, session: Session, log: TurnLog) -> bool:
         return self.renderer.begins_with_system(await self._history(session, log))
-
-
-def _instructions(session: Session) -> tuple[InputMessage, ...]:
-    if session.instructions is None:
-        return ()
-    return (InputMessage(role="system", text=session.instructions),)

@@ -8,6 +8,7 @@ from dataclasses import asdict
 from model.config import SamplingParams
 from sessions.errors import IdempotencyConflictError
 from sessions.store import Store
+from sessions.terms import PLAIN
 from sessions.types import OwnerId, Session, SessionId, Turn, TurnId, TurnRequest
 from sessions.validation import check_client_turn_id, digest
 
@@ -74,14 +75,15 @@ def names_parent(request: TurnRequest) -> bool:
 
 def named_turn(request: TurnRequest) -> str:
     """A name for all that a request for a turn says."""
-    return digest(
-        {
-            "input": [asdict(message) for message in request.input],
-            "params": asdict(request.params),
-            "metadata": request.metadata,
-            "parent": [request.parent] if names_parent(request) else None,
-        }
-    )
+    said = {
+        "input": [asdict(message) for message in request.input],
+        "params": asdict(request.params),
+        "metadata": request.metadata,
+        "parent": [request.parent] if names_parent(request) else None,
+    }
+    if request.terms != PLAIN:
+        said["terms"] = request.terms.to_stored()
+    return digest(said)
 
 
 def named_sibling(turn_id: TurnId, params: SamplingParams) -> str:

@@ -58,17 +58,13 @@ def delta(turn: Turn, text: str, *, is_first: bool) -> tuple[TurnEvent, ...]:
 def closing(turn: Turn) -> tuple[TurnEvent, ...]:
     """What comes behind the last piece of an ended turn's reply.
 
-    A failed turn goes straight to its end; every other one shows its reply's item, empty or not.
+    A failed turn goes straight to its end; every other one shows its reply's item, empty or not,
+    unless it has no reply.
     """
     assert not turn.status.is_active, turn.status
     if turn.status is TurnStatus.FAILED:
         return (TurnEnded(turn),)
-    item_id, text = turn.reply_item_id, turn.reply_text
-    status = "completed" if turn.status is TurnStatus.COMPLETED else "incomplete"
-    events = list(() if turn.delta_lengths else _item_opened(turn))
-    events.append(ReplyTextDone(item_id, text))
-    events.append(ReplyPartDone(item_id, text))
-    events.append(ReplyItemDone(item_id, text, status))
+    events = list(_item_closed(turn) if turn.terms.has_reply else ())
     if turn.usage is not None and turn.timing is not None:
         events.append(TurnMetrics(turn.id, turn.usage, turn.timing))
     events.append(TurnEnded(turn))
@@ -77,6 +73,16 @@ def closing(turn: Turn) -> tuple[TurnEvent, ...]:
 
 def _item_opened(turn: Turn) -> tuple[TurnEvent, ...]:
     return ReplyItemAdded(turn.reply_item_id), ReplyPartAdded(turn.reply_item_id)
+
+
+def _item_closed(turn: Turn) -> Iterator[TurnEvent]:
+    item_id, text = turn.reply_item_id, turn.reply_text
+    if not turn.delta_lengths:
+        yield from _item_opened(turn)
+    yield ReplyTextDone(item_id, text)
+    yield ReplyPartDone(item_id, text)
+    status = "completed" if turn.status is TurnStatus.COMPLETED else "incomplete"
+    yield ReplyItemDone(item_id, text, status)
 
 
 def _deltas(turn: Turn) -> Iterator[str]:

@@ -2,12 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict
+from datetime import datetime
 from typing import Any
 
 from model.config import SamplingParams
 from model.messages import ClaimReport, MissReason
 from sessions.folding import fold
 from sessions.tables import NodeRow, ResponseRow, SearchEntryRow, SessionRow, TokenSpanRow
+from sessions.terms import Terms
 from sessions.token_log import TokenSpan, pack_ids, unpack_ids
 from sessions.types import (
     Item,
@@ -41,6 +43,7 @@ def to_session(row: SessionRow, active: Sequence[TurnId] = ()) -> Session:
         is_pinned=row.is_pinned,
         is_auto_titled=row.settings.get("is_auto_titled", True),
         is_reinstructed=row.settings.get("is_reinstructed", False),
+        edited_at=_to_time(row.settings.get("edited_at")),
         active=tuple(active),
         head_turn_id=_turn_id(row.head_id),
         forked_from=_turn_id(row.forked_from_id),
@@ -62,12 +65,14 @@ def from_session(session: Session) -> dict[str, Any]:
             "sampling": session.sampling,
             "is_auto_titled": session.is_auto_titled,
             "is_reinstructed": session.is_reinstructed,
+            "edited_at": session.edited_at.isoformat() if session.edited_at else None,
         },
     }
 
 
 def to_turn(row: ResponseRow, inputs: Sequence[NodeRow], reply: NodeRow | None) -> Turn:
     """A turn as stored; without a reply's node its text is what the last checkpoint had."""
+    nodes = (*inputs, *(() if reply is None else (reply,)))
     return Turn(
         id=TurnId(row.id),
         session_id=SessionId(row.session_id),
@@ -85,6 +90,8 @@ def to_turn(row: ResponseRow, inputs: Sequence[NodeRow], reply: NodeRow | None) 
         usage=_to_usage(row.usage) if row.usage is not None else None,
         timing=Timing(**row.timing) if row.timing is not None else None,
         metadata=dict(row.labels),
+        terms=Terms.of_stored(row.request.get("terms", {})),
+        deleted_items=frozenset(ItemId(n.id) for n in nodes if n.deleted_at is not None),
         created_at=row.created_at,
         finished_at=row.finished_at,
     )
@@ -208,6 +215,10 @@ def _to_usage(stored: dict[str, Any]) -> Usage:
     if claim["reason"] is not None:
         claim["reason"] = MissReason(claim["reason"])
     return Usage(**{**stored, "claim": ClaimReport(**claim)})
+
+
+def _to_time(stored: str | None) -> datetime | None:
+    return None if stored is None else datetime.fromisoformat(stored)
 
 
 def _turn_id(value: str | None) -> TurnId | None:

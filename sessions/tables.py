@@ -145,7 +145,8 @@ class SessionRow(Row):
 class ResponseRow(Row):
     """One turn. `input_response_id` is whose input nodes it has: its own, or a sibling's.
 
-    `partial_text` grows while the reply does and goes when the reply's node is written.
+    `partial_text` grows while the reply does and goes when the reply's node is written. A deleted
+    one is there for those that follow it, and for nobody else.
     """
 
     __tablename__ = "responses"
@@ -190,10 +191,14 @@ class ResponseRow(Row):
     epoch: Mapped[int]
     created_at: Mapped[datetime]
     finished_at: Mapped[datetime | None]
+    deleted_at: Mapped[datetime | None]
 
 
 class NodeRow(Row):
-    """One item, below the item it followed. `payload` is what a message's text can't hold."""
+    """One item, below the item it followed. `payload` is what a message's text can't hold.
+
+    A deleted one belongs to its turn still, and to the conversation no more.
+    """
 
     __tablename__ = "nodes"
     __table_args__ = (
@@ -214,6 +219,7 @@ class NodeRow(Row):
     payload: Mapped[dict[str, Any] | None]
     status: Mapped[str]
     created_at: Mapped[datetime]
+    deleted_at: Mapped[datetime | None]
 
 
 class TokenSpanRow(Row):

@@ -252,10 +252,11 @@ class TurnRunner:
         assert self._sent_at is not None, "finished before it was sent"
         before_s = (self._sent_at - turn.created_at).total_seconds()
         claim = self._started.claim if self._started is not None else None
+        is_done = not turn.terms.has_reply and finished.reason is FinishReason.LENGTH
         turn = replace(
             turn,
-            status=ENDINGS[finished.reason],
-            incomplete_reason=CUTS.get(finished.reason),
+            status=TurnStatus.COMPLETED if is_done else ENDINGS[finished.reason],
+            incomplete_reason=None if is_done else CUTS.get(finished.reason),
             usage=to_usage(claim, finished) if claim is not None else None,
             timing=to_timing(finished, before_s),
         )

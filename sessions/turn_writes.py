@@ -99,7 +99,11 @@ def response_row(new: NewTurn, branch_id: str) -> ResponseRow:
         client_turn_id=turn.client_turn_id,
         status=turn.status.value,
         model=turn.model,
-        request={"params": rows.from_params(turn.params), "digest": new.digest},
+        request={
+            "params": rows.from_params(turn.params),
+            "digest": new.digest,
+            "terms": turn.terms.to_stored(),
+        },
         labels=turn.metadata,
         input_response_id=new.input_turn_id,
         reply_node_id=turn.reply_item_id,
@@ -162,8 +166,9 @@ async def set_ids(tx: AsyncSession, turn_id: TurnId, ids: tuple[int, ...]) -> No
 
 
 async def add_reply(tx: AsyncSession, turn: Turn) -> None:
-    """Insert the reply's node, unless a turn failed without one, and touch the session."""
-    if turn.reply_text or turn.status is not TurnStatus.FAILED:
+    """Insert the reply's node, unless there is to be none or a turn failed without one, and touch
+    the session."""
+    if turn.terms.has_reply and (turn.reply_text or turn.status is not TurnStatus.FAILED):
         parent_id = turn.input_items[-1].id if turn.input_items else None
         item = rows.reply_item(turn)
         position = len(turn.input_items)

@@ -14,6 +14,7 @@ from model.config import (
     SamplingParams as SamplingParams,  # part of the vocabulary: app reads it here
 )
 from model.messages import ClaimReport
+from sessions.terms import PLAIN, Terms
 
 OwnerId = NewType("OwnerId", str)
 SessionId = NewType("SessionId", str)  # conv_…
@@ -132,6 +133,7 @@ class Session:
     `sampling` is how replies are drawn where a turn names nothing, as the wire has it.
     `is_auto_titled`: as long as it has no title, the model may give it one.
     `is_reinstructed`: its instructions changed behind a turn, so a log may begin with others.
+    `edited_at` is when an item was last deleted, so a log written before may have it still.
     `active` are the turns that run, here or on another server.
     """
 
@@ -147,6 +149,7 @@ class Session:
     is_pinned: bool = False
     is_auto_titled: bool = True
     is_reinstructed: bool = False
+    edited_at: datetime | None = None
     active: tuple[TurnId, ...] = ()
     head_turn_id: TurnId | None = None
     forked_from: TurnId | None = None
@@ -259,6 +262,8 @@ class Turn:
     usage: Usage | None = None
     timing: Timing | None = None
     metadata: dict[str, str] = field(default_factory=dict)
+    terms: Terms = PLAIN
+    deleted_items: frozenset[ItemId] = frozenset()  # out of the conversation, not of the turn
     created_at: datetime
     finished_at: datetime | None = None
 
@@ -279,6 +284,7 @@ class TurnRequest:
     parent: TurnId | None = None
     parent_given: bool = False
     metadata: dict[str, str] = field(default_factory=dict)
+    terms: Terms = PLAIN
 
 
 # What a turn's feed holds, one for each wire event, so that a position in the feed is the event's
