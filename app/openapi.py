@@ -17,6 +17,7 @@ from app.answer import json_answer
 from app.answer_schemas import (
     DeletedAnswer,
     ErrorAnswer,
+    HitList,
     ServerFrame,
     SessionAnswer,
     SessionList,
@@ -67,6 +68,7 @@ _MODELS: Final[dict[str, Any]] = {
     "SessionList": SessionList,
     "Turn": TurnAnswer,
     "TurnList": TurnList,
+    "HitList": HitList,
     "Deleted": DeletedAnswer,
     "Ticket": TicketAnswer,
     "Error": ErrorAnswer,
@@ -113,7 +115,7 @@ _KNOWN: Final[dict[tuple[str, str], _Known]] = {
     ("GET", _SESSION + "/export"): _Known(
         query=(("format", {"enum": ["json", "markdown"], "default": "json"}),)
     ),
-    ("GET", "/v1/search"): _Known(query=(("q", {"type": "string"}), *_PAGE[:2])),
+    ("GET", "/v1/search"): _Known(answer="HitList", query=(("q", {"type": "string"}), *_PAGE[:2])),
     ("POST", _SESSION + "/fork"): _Known(body="ForkBody", answer="Session", status=201),
     ("GET", _SESSION + "/turns"): _Known(
         answer="TurnList", query=(("all", {"type": "boolean", "default": False}),)

@@ -1,12 +1,16 @@
 """The document that describes the API: valid, complete, and true."""
 
+import json
+
 import pytest
 from aiohttp import web
 from jsonschema import Draft202012Validator
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
+from app import openapi_file
 from app.openapi import known_calls
 from tests.support.front_end import receive_until, serving
+from tests.support.whole_front import serving_whole
 
 
 async def read(front, path="/openapi.json"):
@@ -116,6 +120,26 @@ async def test_answers_are_as_the_schemas_say():
 
     for name, answer in answers.items():
         schema_of(document, name).validate(answer)
+
+
+async def test_what_is_found_is_as_the_schema_says(tmp_path):
+    async with serving_whole(tmp_path) as front:
+        session = await front.session(title="tides")
+        await front.say(session["id"], "when is high tide?")
+        _, found = await front.call("GET", "/v1/search?q=tide")
+        schema_of(await read(front), "HitList").validate(found)
+
+    assert {hit["kind"] for hit in found["data"]} == {"title", "message"}
+
+
+async def test_the_document_can_be_had_without_a_server(capsys):
+    openapi_file.main()
+    async with serving() as front:
+        served = await read(front)
+
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["paths"] == served["paths"]
+    assert printed["components"] == served["components"]
 
 
 async def test_frames_are_as_the_schemas_say():

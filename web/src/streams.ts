@@ -26,6 +26,8 @@ export interface StreamsOptions {
   holds(): boolean;
   /** Runs the flush soon, once: an animation frame in a visible page. */
   schedule(flush: () => void): void;
+  /** A turn that was asked for here has begun. */
+  onBegun(turn: Turn): void;
   onEnded(turn: Turn): void;
   /** An error that no request of ours asked for. */
   onTrouble(trouble: Trouble): void;
@@ -93,6 +95,7 @@ export class Streams {
     state.choose(turn.session, parentKey(turn.parent), turn.id);
     state.dropOutgoing(outgoing.id);
     if (outgoing.stop && isActive(turn)) this.cancel(turn.id);
+    this.options.onBegun(turn);
     return comes;
   }
 
@@ -127,22 +130,7 @@ export class Streams {
 
   #dispatch(outgoing: Outgoing): void {
     if (this.options.holds()) return;
-    const frame: ClientFrame =
-      outgoing.regenerates === null
-        ? {
-            type: "response.create",
-            conversation: outgoing.session,
-            input: outgoing.text,
-            client_turn_id: outgoing.id,
-            parent: outgoing.parent,
-            event_id: outgoing.id,
-          }
-        : {
-            type: "response.regenerate",
-            response_id: outgoing.regenerates,
-            client_turn_id: outgoing.id,
-            event_id: outgoing.id,
-          };
+    const frame = frameOf(outgoing);
     if (this.options.send(frame)) this.#sent.add(outgoing.id);
   }
 
@@ -216,4 +204,14 @@ export class Streams {
   #outgoing(id: string): Outgoing | undefined {
     return this.options.state.outgoing.peek().find((outgoing) => outgoing.id === id);
   }
+}
+
+function frameOf(outgoing: Outgoing): ClientFrame {
+  const ids = { client_turn_id: outgoing.id, event_id: outgoing.id };
+  if (outgoing.regenerates !== null)
+    return { type: "response.regenerate", response_id: outgoing.regenerates, ...ids };
+  if (outgoing.continues !== null)
+    return { type: "response.continue", response_id: outgoing.continues, ...ids };
+  const { session, text, parent } = outgoing;
+  return { type: "response.create", conversation: session, input: text, parent, ...ids };
 }

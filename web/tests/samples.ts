@@ -7,7 +7,11 @@ export function session(more: Partial<Session> = {}): Session {
   return {
     id: CONVERSATION,
     title: null,
+    instructions: null,
     model: "tiny",
+    reasoning: "template",
+    sampling: {},
+    pinned: false,
     head: null,
     forked_from: null,
     revision: 1,

@@ -16,6 +16,7 @@ function outgoing(more: Partial<Outgoing> = {}): Outgoing {
     parent: null,
     text: "Hello",
     regenerates: null,
+    continues: null,
     stop: false,
     trouble: null,
     ...more,
@@ -38,6 +39,7 @@ function setUp() {
     },
     holds: () => net.holds,
     schedule: (flush) => void flushes.push(flush),
+    onBegun: () => undefined,
     onEnded: (turn) => void over.push(turn),
     onTrouble: (what) => void troubles.push(what),
     later: (run) => void laters.push(run),
@@ -171,6 +173,17 @@ describe("a lost connection", () => {
     streams.onOpen();
     expect(sent[0]).toMatchObject({ type: "response.regenerate", client_turn_id: "turn-1" });
     expect(sent[1]).toEqual(sent[0]);
+  });
+
+  it("goes on with a cut turn by its id", () => {
+    const { streams, sent } = setUp();
+    streams.request(outgoing({ continues: "resp_0" }));
+    expect(sent[0]).toEqual({
+      type: "response.continue",
+      response_id: "resp_0",
+      client_turn_id: "turn-1",
+      event_id: "turn-1",
+    });
   });
 
   it("asks again to stop what was being stopped", () => {

@@ -22,6 +22,9 @@ export function Banner() {
   if (lasting && words !== undefined) {
     return <Line text={words} detail={state.healthDetail.value} quiet={health === "failed"} />;
   }
+  if (!state.online.value) {
+    return <Line text="You are offline. Messages are sent as soon as there is a network." quiet />;
+  }
   if (!away) return null;
   return (
     <Line text="Connection lost. Trying to reach the server again…">

@@ -16,7 +16,8 @@ export function Thread() {
   const session = state.current.value;
   const scroller = useRef<HTMLDivElement>(null);
   const content = useRef<HTMLDivElement>(null);
-  const stick = useStick(scroller, content, `${session} ${state.sends.value}`);
+  const away = state.sought.value !== null;
+  const stick = useStick(scroller, content, `${session} ${state.sends.value}`, away);
   return (
     <div class="thread-frame">
       {/* biome-ignore lint/a11y/noNoninteractiveTabindex: a scrolled region is reached by keyboard */}

@@ -14,7 +14,10 @@ export function Welcome() {
     <div class="welcome">
       <Mark />
       <h2>Where shall we begin?</h2>
-      <p>This chat stays in memory, so each new message computes only its own tokens.</p>
+      <p>
+        What is said here is kept. However long the chat becomes, a new message computes only its
+        own words.
+      </p>
       <ul>
         {BEGINNINGS.map((text) => (
           <li key={text}>
