@@ -67,8 +67,10 @@ class Reader:
         await expect(self.button("Send")).to_be_visible()
 
     async def asks(self, text: str, answer: str) -> None:
-        """A whole exchange."""
+        """A whole exchange, behind what is on screen."""
+        before = await self.replies.count()
         await self.say(text)
+        await expect(self.replies).to_have_count(before + 1)
         await self.sees(answer)
         await self.is_idle()
 

@@ -117,7 +117,7 @@ export class Chat {
     for (const failed of state.outgoing.peek()) {
       if (failed.session === session && failed.trouble) state.dropOutgoing(failed.id);
     }
-    this.#touch(session);
+    state.raiseSession(session);
     streams.request(this.#outgoing(session, this.#parentForNext(session), text));
   }
 
@@ -223,7 +223,7 @@ export class Chat {
 
   /** A turn ended: the list's order, and the engine's health when it failed. */
   turnEnded(turn: Turn): void {
-    this.#touch(turn.session);
+    this.options.state.raiseSession(turn.session);
     if (turn.error) this.options.health.check();
   }
 
@@ -280,14 +280,6 @@ export class Chat {
     const last = path.at(-1)?.turn;
     if (!last) return null;
     return last.status === "failed" && !last.text ? last.parent : last.id;
-  }
-
-  #touch(session: string): void {
-    const { state } = this.options;
-    const known = state.session(session);
-    // The server's clock is not ours; the most recent known second puts it on top all the same.
-    const newest = Math.max(...state.sessions.peek().map((one) => one.updated_at));
-    if (known) state.putSession({ ...known, updated_at: newest });
   }
 
   #trouble(error: unknown): Trouble {

@@ -179,11 +179,31 @@ export class State {
     });
   }
 
+  /** An answer that was overtaken by a newer one changes nothing. */
   putSession(session: Session): void {
+    const known = this.sessions.peek().find((other) => other.id === session.id);
+    if (known && known.revision > session.revision) return;
+    if (known && known.pinned === session.pinned && known.updated_at === session.updated_at) {
+      // Where the server put it: it tells moments apart that share a second.
+      this.sessions.value = this.sessions.peek().map((one) => (one === known ? session : one));
+      return;
+    }
     const rest = this.sessions.peek().filter((other) => other.id !== session.id);
     this.sessions.value = [session, ...rest].sort(
       (a, b) => Number(b.pinned) - Number(a.pinned) || b.updated_at - a.updated_at,
     );
+  }
+
+  /** It was used just now. */
+  raiseSession(id: string): void {
+    const known = this.session(id);
+    if (!known) return;
+    // The server's clock is not ours; the most recent known second puts it on top all the same.
+    const newest = Math.max(...this.sessions.peek().map((one) => one.updated_at));
+    batch(() => {
+      this.dropSession(id);
+      this.putSession({ ...known, updated_at: newest });
+    });
   }
 
   dropSession(id: string): void {

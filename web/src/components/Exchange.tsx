@@ -17,9 +17,11 @@ interface Props {
   /** The session on screen; a turn of its origin can be forked here, not changed. */
   session: string;
   busy: boolean;
+  /** Nothing follows it on screen. */
+  last: boolean;
 }
 
-export function Exchange({ turn: signal, siblings, session, busy }: Props) {
+export function Exchange({ turn: signal, siblings, session, busy, last }: Props) {
   const { state, chat } = useApp();
   const turn = signal.value;
   const box = useRef<HTMLElement>(null);
@@ -36,7 +38,7 @@ export function Exchange({ turn: signal, siblings, session, busy }: Props) {
       <div class="reply" aria-busy={active}>
         <span class="hidden">Reply:</span>
         {active && !turn.text ? <Waiting /> : <Markdown text={turn.text} growing={active} />}
-        {!active && <Ending turn={turn} canRepeat={own && !busy} />}
+        {!active && <Ending turn={turn} canRepeat={own && !busy} last={last} />}
         {!active && (
           <footer class="reply-foot">
             {turn.metrics && <Metrics metrics={turn.metrics} />}
@@ -81,10 +83,10 @@ const CUT: Record<string, string> = {
 };
 
 /** Why a reply ended otherwise than by itself. */
-function Ending({ turn, canRepeat }: { turn: Turn; canRepeat: boolean }) {
+function Ending({ turn, canRepeat, last }: { turn: Turn; canRepeat: boolean; last: boolean }) {
   const { chat } = useApp();
   if (turn.status === "completed") return null;
-  const goOn = canRepeat && turn.text !== "" && (
+  const goOn = canRepeat && last && turn.text !== "" && (
     <button type="button" class="button" onClick={() => chat.continue(turn)}>
       Continue
     </button>

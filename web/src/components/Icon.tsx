@@ -32,7 +32,12 @@ export type IconName = keyof typeof PATHS | "stop";
 
 export function Icon({ name }: { name: IconName }) {
   return (
-    <svg class="icon" viewBox="0 0 20 20" aria-hidden="true" focusable="false">
+    <svg
+      class={name === "more" ? "icon icon-dots" : "icon"}
+      viewBox="0 0 20 20"
+      aria-hidden="true"
+      focusable="false"
+    >
       {name === "stop" ? (
         <rect x="5.5" y="5.5" width="9" height="9" rx="2" class="icon-solid" />
       ) : (

@@ -1,6 +1,6 @@
 /** A dialog over the page. The browser keeps the focus in it and brings it back afterwards. */
 import type { ComponentChildren } from "preact";
-import { useEffect, useId, useRef } from "preact/hooks";
+import { useId, useLayoutEffect, useRef } from "preact/hooks";
 import { IconButton } from "./IconButton";
 
 interface Props {
@@ -12,12 +12,16 @@ interface Props {
 export function Modal({ title, onClose, children }: Props) {
   const box = useRef<HTMLDialogElement>(null);
   const id = useId();
-  useEffect(() => {
+  // Before the next key, which is meant for the dialog already.
+  useLayoutEffect(() => {
+    const before = document.activeElement;
     const dialog = box.current;
     dialog?.showModal();
     dialog?.querySelector<HTMLElement>("[data-first]")?.focus();
-    // Closed before it goes, so that the focus goes back to where it was.
-    return () => dialog?.close();
+    return () => {
+      dialog?.close();
+      if (before instanceof HTMLElement) before.focus();
+    };
   }, []);
   return (
     // biome-ignore lint/a11y/useKeyWithClickEvents: by keyboard Escape closes it

@@ -1,5 +1,5 @@
 /** What the reader wrote; it can be edited, which makes a sibling of the turn. */
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useLayoutEffect, useRef, useState } from "preact/hooks";
 import { useApp } from "../app";
 import { CopyButton } from "./CopyButton";
 import { IconButton } from "./IconButton";
@@ -53,7 +53,8 @@ interface EditorProps {
 function Editor({ text, onSave, onCancel }: EditorProps) {
   const [edited, setEdited] = useState(text);
   const box = useRef<HTMLTextAreaElement>(null);
-  useEffect(() => {
+  // Before the next key, which is meant for it already.
+  useLayoutEffect(() => {
     box.current?.focus();
     box.current?.setSelectionRange(text.length, text.length);
   }, [text]);

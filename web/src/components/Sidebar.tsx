@@ -55,6 +55,7 @@ export function Sidebar() {
             <ImportButton />
             <IconButton
               icon="keys"
+              class="with-keys"
               label="Keys (?)"
               onClick={() => {
                 state.dialog.value = { kind: "keys" };

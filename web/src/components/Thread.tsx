@@ -85,7 +85,7 @@ function Branch({ session }: { session: string }) {
   const busy = [...state.live.value.values()].includes(session) || isUnderway(pending);
   return (
     <>
-      {shown.map(({ turn, siblings }) => {
+      {shown.map(({ turn, siblings }, i) => {
         const signal = state.turn(turn.id);
         const versions = siblings.map((sibling) => sibling.id);
         return (
@@ -96,6 +96,7 @@ function Branch({ session }: { session: string }) {
               siblings={versions}
               session={session}
               busy={busy}
+              last={i === shown.length - 1}
             />
           )
         );

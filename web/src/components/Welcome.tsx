@@ -15,8 +15,8 @@ export function Welcome() {
       <Mark />
       <h2>Where shall we begin?</h2>
       <p>
-        What is said here is kept. However long the chat becomes, a new message computes only its
-        own words.
+        Chats are saved as you go. However long one becomes, a new message computes only its own
+        words.
       </p>
       <ul>
         {BEGINNINGS.map((text) => (
