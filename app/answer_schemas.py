@@ -39,10 +39,12 @@ class SessionAnswer(Answer):
     title: str | None
     instructions: str | None
     model: str
+    model_state: Literal["loaded", "other_model", "fingerprint_changed"] | None
     reasoning: str
     metadata: dict[str, str]
     sampling: dict[str, Any]
     pinned: bool
+    auto_title: bool
     active: list[str]
     head: str | None
     forked_from: str | None

@@ -13,6 +13,7 @@ from aiohttp import web
 from app.config import AppConfig
 from app.errors import boundary
 from app.keys import CONFIG, MANAGER, READINESS
+from app.loop_lag import watch_loop
 from app.readiness import Readiness
 from app.server import Collaborators, build_server, say_goodbye
 from model.config import EngineConfig
@@ -77,7 +78,7 @@ def build_application(
         ),
     )
     app.cleanup_ctx.extend(
-        [parts.run_database, parts.run_engine, parts.run_manager, parts.run_load]
+        [watch_loop, parts.run_database, parts.run_engine, parts.run_manager, parts.run_load]
     )
     app.on_shutdown.append(drain)
     return app

@@ -159,6 +159,7 @@ def _tls(settings: Settings) -> "ssl.SSLContext | None":
 
 def _serve_on(settings: Settings, config: "AppConfig", server: "Serving", url: str) -> None:
     from app.application import StartHooks, build_application, drain
+    from app.serving import settle
 
     console = Console(stderr=True)
     failures: list[str] = []
@@ -172,6 +173,7 @@ def _serve_on(settings: Settings, config: "AppConfig", server: "Serving", url: s
             console.print(f"[dim]·[/dim] {escape(message)}", highlight=False)
 
     def ready(info: "EngineInfo") -> None:
+        settle()
         if is_for_machines:
             logger.info("ready", extra={"url": url, **asdict(info)})
         else:
@@ -195,6 +197,7 @@ def _serve_on(settings: Settings, config: "AppConfig", server: "Serving", url: s
         hooks=StartHooks(on_progress=say, on_ready=ready, on_failed=failed),
     )
     say(f"listening on {url}; loading the model")
+    settle()
     asyncio.run(server.run(application, stop))
     if failures:
         raise RefusalError(failures[0])

@@ -6,8 +6,10 @@
 import math
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
+from prometheus_client import Histogram as LiveHistogram
 from prometheus_client.core import (
     CounterMetricFamily,
     GaugeMetricFamily,
@@ -17,6 +19,8 @@ from prometheus_client.core import (
 from prometheus_client.registry import Collector
 
 from model.messages import EngineStats, Histogram
+
+_LAG_BOUNDS_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
 
 
 class AppMetrics:
@@ -55,6 +59,13 @@ class AppMetrics:
             "splice_ready", "Whether the server takes work.", registry=self._registry
         )
 
+        self._loop_lag = LiveHistogram(
+            "splice_loop_lag_seconds",
+            "How late the front end's event loop came to what was due, twenty times a second.",
+            buckets=_LAG_BOUNDS_S,
+            registry=self._registry,
+        )
+
     def request(self, method: str, route: str, status: int) -> None:
         """Count an answered request."""
         self._requests.labels(method, route, str(status)).inc()
@@ -66,6 +77,10 @@ class AppMetrics:
     def slow_reader(self, transport: str) -> None:
         """Count a connection that was dropped."""
         self._slow_readers.labels(transport).inc()
+
+    def loop_lag(self, late_s: float) -> None:
+        """Count how late the event loop was once."""
+        self._loop_lag.observe(late_s)
 
     @contextmanager
     def connection(self) -> Iterator[None]:

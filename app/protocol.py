@@ -184,6 +184,7 @@ class SessionBody(Strict):
     reasoning: Annotated[ReasoningPolicy, Field(strict=False)] = ReasoningPolicy.TEMPLATE
     sampling: SamplingBody | None = None
     pinned: bool = False
+    auto_title: bool = True
 
 
 class SessionPatch(SessionBody):
@@ -193,7 +194,7 @@ class SessionPatch(SessionBody):
 
     def to_change(self) -> SessionChange:
         """Build the change; a null takes a title, instructions or sampling away."""
-        names = {"pinned": "is_pinned"}
+        names = {"pinned": "is_pinned", "auto_title": "is_auto_titled"}
         named = self.model_fields_set - {"expected_revision"}
         return SessionChange(
             named=frozenset(names.get(name, name) for name in named),
@@ -203,6 +204,7 @@ class SessionPatch(SessionBody):
             reasoning=self.reasoning,
             sampling={} if self.sampling is None else self.sampling.to_stored(),
             is_pinned=self.pinned,
+            is_auto_titled=self.auto_title,
         )
 
 

@@ -38,18 +38,20 @@ def _seconds(moment: datetime | None) -> int | None:
     return None if moment is None else int(moment.timestamp())
 
 
-def session_object(session: Session) -> Json:
-    """Build a session."""
+def session_object(session: Session, loaded: EngineInfo | None) -> Json:
+    """Build a session, beside the model that is loaded, if one is."""
     return {
         "id": session.id,
         "object": "session",
         "title": session.title,
         "instructions": session.instructions,
         "model": session.model,
+        "model_state": _model_state(session, loaded),
         "reasoning": str(session.reasoning),
         "metadata": session.metadata,
         "sampling": session.sampling,
         "pinned": session.is_pinned,
+        "auto_title": session.is_auto_titled,
         "active": list(session.active),
         "head": session.head_turn_id,
         "forked_from": session.forked_from,
@@ -57,6 +59,16 @@ def session_object(session: Session) -> Json:
         "created_at": _seconds(session.created_at),
         "updated_at": _seconds(session.updated_at),
     }
+
+
+def _model_state(session: Session, loaded: EngineInfo | None) -> str | None:
+    """Whether the next turn can go on with the tokens that there are, or encodes all of them."""
+    if loaded is None:
+        return None
+    if session.model != loaded.model_id:
+        return "other_model"
+    is_same = session.fingerprint == loaded.fingerprint
+    return "loaded" if is_same else "fingerprint_changed"
 
 
 def hit_object(hit: SearchHit) -> Json:

@@ -6,6 +6,7 @@ signal has its ordinary effect and doesn't wait.
 """
 
 import asyncio
+import gc
 import signal
 import socket
 import ssl
@@ -48,6 +49,15 @@ def tls_context(cert: Path, key: Path) -> ssl.SSLContext:
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(cert, key)
     return context
+
+
+def settle() -> None:
+    """Take what exists by now out of the collector's sight: modules, the tokenizer.
+
+    They stay as long as the process, and a full collection that walks their 300,000 objects every
+    time holds the event loop for a tenth of a second or more. Costs nothing itself.
+    """
+    gc.freeze()
 
 
 class Serving:

@@ -5,6 +5,7 @@ into a queue, so a large prompt arrives while a step computes; everything else h
 thread. When the other end goes away, so does the process.
 """
 
+import gc
 import logging
 import os
 import queue
@@ -164,6 +165,10 @@ def main(fd: int) -> None:
     except ModelLoadError as exc:
         connection.send(LoadFailed(str(exc)))
         return
+    # The model and its modules stay: walked by each full collection, they would stop all replies
+    # for as long as twenty steps take.
+    gc.collect()
+    gc.freeze()
     connection.send(Ready(info))
     Worker(core, connection).run()
 

@@ -2,7 +2,9 @@
 
 A transaction (`tx`) is opened by `reading()` or `writing()` and lives for one store method; only
 here is anything committed. On SQLite a writer takes the write lock at once (`BEGIN IMMEDIATE`), so
-that it can't fail half-way for having read first.
+that it can't fail half-way for having read first; and this server's writers queue for it here,
+first come, first served, for SQLite itself lets whoever happens to ask at the right moment go
+first, and the others fail once they have waited for `busy_timeout`.
 
 Raises StoreUnavailableError for what the world does to a database, ForeignDatabaseError for one
 that is not this program's.
@@ -12,7 +14,7 @@ import asyncio
 import threading  # noqa: TID251 (only to wait for the driver's threads)
 import weakref
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, nullcontext
 from pathlib import Path
 
 from alembic import command
@@ -65,7 +67,9 @@ class Database:
         except (NoSuchModuleError, ImportError) as exc:
             raise StoreUnavailableError(f"no driver for {parsed.drivername}: {exc}") from exc
         self._threads: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
+        self._write_lock: AbstractAsyncContextManager[None] = nullcontext()
         if parsed.get_backend_name() == "sqlite":
+            self._write_lock = asyncio.Lock()
             event.listen(self._engine.sync_engine, "connect", self._remember_thread)
             event.listen(self._engine.sync_engine, "connect", _prepare_sqlite_connection)
             event.listen(self._engine.sync_engine, "begin", _begin_sqlite)
@@ -123,7 +127,7 @@ class Database:
         An IntegrityError is let through: only the caller knows what a broken constraint means.
         """
         with _translated():
-            async with self._writers() as tx, tx.begin():
+            async with self._write_lock, self._writers() as tx, tx.begin():
                 yield tx
 
 

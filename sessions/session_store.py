@@ -14,7 +14,7 @@ from sessions import purge, rows, search
 from sessions.database import Database
 from sessions.errors import InvalidInputError, RevisionConflictError, SessionNotFoundError
 from sessions.queries import is_active
-from sessions.tables import ACTIVE, OwnerRow, ResponseRow, SearchEntryRow, SessionRow
+from sessions.tables import ACTIVE, OwnerRow, ResponseRow, SearchEntryRow, SessionRow, TokenSpanRow
 from sessions.types import (
     OwnerId,
     Page,
@@ -50,6 +50,11 @@ class SessionStore:
         async with self._database.reading() as tx:
             query = select(SessionRow.clock_at).where(SessionRow.id == session_id)
             return (await tx.scalars(query)).one()
+
+    async def written_with(self, turn_id: TurnId) -> tuple[str, str]:
+        """The model that a turn's tokens are of, and its fingerprint."""
+        async with self._database.reading() as tx:
+            return await _written_with(tx, turn_id)
 
     async def sessions(self, owner: OwnerId, wanted: SessionFilter) -> Page:
         """A page by time of last use. Raises InvalidInputError for an unknown `after`."""
@@ -142,6 +147,8 @@ class SessionStore:
             if row.head_id != head:
                 row.head_id = head
                 row.revision += 1
+            if head is not None:
+                row.model, row.fingerprint = await _written_with(tx, head)
             active = await _active_turns(tx, [row.id])
             return rows.to_session(row, active.get(row.id, ()))
 
@@ -215,6 +222,16 @@ def expect_revision(row: SessionRow, expected: int | None) -> None:
         raise RevisionConflictError(
             f"the session is at revision {row.revision}, not {expected} any more"
         )
+
+
+async def _written_with(tx: AsyncSession, turn_id: TurnId) -> tuple[str, str]:
+    query = (
+        select(ResponseRow.model, TokenSpanRow.fingerprint)
+        .join(TokenSpanRow, TokenSpanRow.response_id == ResponseRow.id)
+        .where(ResponseRow.id == turn_id)
+    )
+    model, fingerprint = (await tx.execute(query)).one()
+    return model, fingerprint
 
 
 async def _index_title(tx: AsyncSession, session: Session) -> None:

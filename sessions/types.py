@@ -8,7 +8,7 @@ new turn continues.
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, NewType
+from typing import Any, NewType, TypedDict
 
 from model.config import (
     SamplingParams as SamplingParams,  # part of the vocabulary: app reads it here
@@ -126,6 +126,7 @@ class Session:
     """One conversation. `model` and `fingerprint` are what its token log was written with.
 
     `sampling` is how replies are drawn where a turn names nothing, as the wire has it.
+    `is_auto_titled`: as long as it has no title, the model may give it one.
     `is_reinstructed`: its instructions changed behind a turn, so a log may begin with others.
     `active` are the turns that run, here or on another server.
     """
@@ -140,6 +141,7 @@ class Session:
     metadata: dict[str, str] = field(default_factory=dict)
     sampling: dict[str, Any] = field(default_factory=dict)
     is_pinned: bool = False
+    is_auto_titled: bool = True
     is_reinstructed: bool = False
     active: tuple[TurnId, ...] = ()
     head_turn_id: TurnId | None = None
@@ -147,6 +149,18 @@ class Session:
     revision: int = 1
     created_at: datetime
     updated_at: datetime
+
+
+class SessionOptions(TypedDict, total=False):
+    """What a new session may be given."""
+
+    title: str | None
+    instructions: str | None
+    reasoning: ReasoningPolicy
+    metadata: dict[str, str]
+    sampling: dict[str, Any]
+    is_pinned: bool
+    is_auto_titled: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,6 +174,7 @@ class SessionChange:
     metadata: dict[str, str] = field(default_factory=dict)
     sampling: dict[str, Any] = field(default_factory=dict)
     is_pinned: bool = False
+    is_auto_titled: bool = True
 
     def onto(self, session: Session) -> Session:
         """The session with the change, one revision further."""

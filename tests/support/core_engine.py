@@ -78,7 +78,13 @@ class CoreEngine(Engine):
     """Stepped by whoever waits for an event of its own. `may_step` holds prefixes that are computed
     ahead, for tests in which people are quicker."""
 
-    def __init__(self, tokenizer: PreTrainedTokenizerFast, *, token_budget: int = 4096) -> None:
+    def __init__(
+        self,
+        tokenizer: PreTrainedTokenizerFast,
+        *,
+        token_budget: int = 4096,
+        fingerprint: str = "f",
+    ) -> None:
         ticks = count()
         vocab_size, eos_id = len(tokenizer), tokenizer.eos_token_id
         self.runner = ScriptedRunner(vocab_size)
@@ -90,7 +96,9 @@ class CoreEngine(Engine):
                 eos_token_ids=frozenset({eos_id}),
                 block_bytes=1,
             ),
-            CacheManager(NUM_BLOCKS, BlockHasher("f", "none", BLOCK_SIZE), poison_blocks=True),
+            CacheManager(
+                NUM_BLOCKS, BlockHasher(fingerprint, "none", BLOCK_SIZE), poison_blocks=True
+            ),
             self.runner,
             _Words(tokenizer),
             clock=lambda: float(next(ticks)),
@@ -100,7 +108,7 @@ class CoreEngine(Engine):
         self.may_step.set()
         self._info = replace(
             INFO,
-            fingerprint="f",
+            fingerprint=fingerprint,
             vocab_size=vocab_size,
             eos_token_ids=(eos_id,),
             max_context_tokens=(NUM_BLOCKS - 1) * BLOCK_SIZE,

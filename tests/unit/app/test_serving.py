@@ -1,6 +1,7 @@
 """Serving an application from the bound socket to the end."""
 
 import asyncio
+import gc
 import os
 import signal
 import socket
@@ -9,7 +10,7 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from app.serving import Serving, bind, url_of
+from app.serving import Serving, bind, settle, url_of
 
 
 @pytest.fixture
@@ -107,3 +108,17 @@ def test_an_address_of_version_six_is_written_in_brackets():
         port = sock.getsockname()[1]
 
         assert url_of(sock) == f"http://[::1]:{port}"
+
+
+def test_what_was_loaded_is_not_walked_by_the_collector_again():
+    class Loaded:
+        pass
+
+    loaded = Loaded()
+    assert any(found is loaded for found in gc.get_objects())
+
+    settle()
+    try:
+        assert not any(found is loaded for found in gc.get_objects())
+    finally:
+        gc.unfreeze()
