@@ -165,6 +165,19 @@ async def test_a_fork_goes_on_in_a_chat_of_its_own(front, read):
     await expect(reader.replies).to_have_text(["Hello"])
 
 
+async def test_a_chat_of_another_model_says_so_until_its_next_turn(front, read):
+    reader = await read()
+    await reader.asks("First", "Hello")
+    front.engine.becomes(model_id="another-model", fingerprint="another")
+    await reader.page.reload()
+    await expect(reader.banner).to_contain_text("Written with fake-model")
+    mark = reader.page.get_by_role("img", name="Of another model")
+    await expect(mark).to_be_visible()
+    await reader.asks("Second", "Hello")
+    await expect(reader.banner).to_have_count(0)
+    await expect(mark).to_have_count(0)
+
+
 async def test_code_gets_its_colours_and_is_copied(front, read):
     reader = await read(permissions=["clipboard-read", "clipboard-write"])
     code = 'def hello():\n    return "tide"'

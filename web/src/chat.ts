@@ -223,6 +223,9 @@ export class Chat {
 
   /** A turn ended: the list's order, and the engine's health when it failed. */
   turnEnded(turn: Turn): void {
+    // From here on the chat's tokens are the loaded model's.
+    if (this.options.state.session(turn.session)?.model_state !== "loaded")
+      void this.#look(turn.session);
     this.options.state.raiseSession(turn.session);
     if (turn.error) this.options.health.check();
   }
@@ -250,6 +253,17 @@ export class Chat {
       navigate(session.id);
     } catch (error) {
       state.opening.value = { text, trouble: this.#trouble(error) };
+    }
+  }
+
+  async #look(session: string): Promise<void> {
+    const { state, api } = this.options;
+    try {
+      const fresh = await api.getSession(session);
+      if (!state.gone.has(session)) state.putSession(fresh);
+    } catch (error) {
+      // It is only a little out of date; nothing was asked for that could fail on screen.
+      this.#trouble(error);
     }
   }
 

@@ -10,6 +10,7 @@ export type Session = Pick<
   | "title"
   | "instructions"
   | "model"
+  | "model_state"
   | "reasoning"
   | "sampling"
   | "pinned"

@@ -9,6 +9,7 @@ export function session(more: Partial<Session> = {}): Session {
     title: null,
     instructions: null,
     model: "tiny",
+    model_state: "loaded",
     reasoning: "template",
     sampling: {},
     pinned: false,

@@ -1,7 +1,7 @@
 /** The chats, most recent first; on a phone a drawer over the conversation. */
 import { useEffect, useRef } from "preact/hooks";
 import { useApp } from "../app";
-import { ageGroup, nameOf } from "../format";
+import { ageGroup, modelNote, nameOf } from "../format";
 import type { Session } from "../protocol";
 import { hashOf } from "../route";
 import { setTheme, type Theme, theme } from "../theme";
@@ -209,6 +209,11 @@ function Row({ session }: { session: Session }) {
       >
         {session.forked_from !== null && <Icon name="fork" />}
         <span class="row-name">{name}</span>
+        {modelNote(session) !== null && (
+          <span class="row-mark" role="img" aria-label="Of another model" title="Of another model">
+            <Icon name="swap" />
+          </span>
+        )}
         {live && <span class="dot live" role="img" aria-label="A reply is being written" />}
         {!live && unread && <span class="dot" role="img" aria-label="New reply" />}
       </a>
