@@ -17,13 +17,13 @@ from tests.browser.reader import Reader
 from tests.support import tiny_tokenizer as tiny
 from tests.support.page_front import PageFront
 
-_FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-sync"]
+FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-sync"]
 _NAMES = ("chromium", "chromium-browser", "google-chrome")
 # Far beyond what a busy machine needs; a test that hangs has its own timeout.
 _PATIENCE_MS = 15_000
 
 
-def _chromium() -> str:
+def chromium() -> str:
     found = os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, _NAMES)), None)
     assert found, "no Chromium: install it, or set CHROMIUM to its path"
     return found
@@ -37,7 +37,7 @@ def renderer():
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def browser() -> AsyncIterator[Browser]:
     async with async_playwright() as playwright:
-        browser = await playwright.chromium.launch(executable_path=_chromium(), args=_FLAGS)
+        browser = await playwright.chromium.launch(executable_path=chromium(), args=FLAGS)
         yield browser
         await browser.close()
 
