@@ -29,6 +29,8 @@ class Reader:
         # One list for both: whoever opened the first one looks at it.
         other.complaints = self.complaints
         await other.page.goto(self.page.url)
+        # A window that is hidden is drawn once a second, and a click waits for that.
+        await self.page.bring_to_front()
         return other
 
     async def open(self, path: str = "") -> None:

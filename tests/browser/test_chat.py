@@ -142,7 +142,8 @@ async def test_an_edited_message_makes_a_branch_and_both_stay(front, read):
     await editor.press("Enter")
     await expect(reader.replies).to_have_text(["A branch"])
     await reader.is_idle()
-    await reader.button("Version before").click()
+    async with reader.page.expect_response("**/head"):
+        await reader.button("Version before").click()
     await expect(reader.replies).to_have_text(["Hello", "Hello"])
     await expect(reader.page.locator(".bubble")).to_have_text(["First", "Second"])
     # The branch on screen is the one that is gone on with, in every window and after a reload.

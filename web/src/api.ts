@@ -88,7 +88,9 @@ export function createApi(base: string, access: Access): Api {
       return (await call("POST", path(id(session), "restore"))) as Session;
     },
     async setHead(session, turn) {
-      return (await call("POST", path(id(session), "head"), { turn })) as Session;
+      // keepalive: what was chosen last in a page that closes is still chosen.
+      const how = { keepalive: true };
+      return (await call("POST", path(id(session), "head"), { turn }, how)) as Session;
     },
     async search(words, after) {
       const query = after === undefined ? "" : `&after=${id(after)}`;
@@ -126,6 +128,8 @@ export function createApi(base: string, access: Access): Api {
 }
 
 interface How {
+  /** It goes on when the page closes. */
+  keepalive?: boolean;
   read?: (answer: globalThis.Response) => Promise<unknown>;
 }
 
@@ -138,9 +142,9 @@ async function ask(
   url: string,
   key: string | null,
   body?: unknown,
-  { read = readJson }: How = {},
+  { read = readJson, keepalive = false }: How = {},
 ): Promise<unknown> {
-  const request: RequestInit = { method, signal: AbortSignal.timeout(TIMEOUT_MS) };
+  const request: RequestInit = { method, signal: AbortSignal.timeout(TIMEOUT_MS), keepalive };
   request.headers = bearer(key);
   if (body !== undefined) {
     request.headers = { ...bearer(key), "content-type": "application/json" };

@@ -9,6 +9,7 @@ import { type Trouble, trouble } from "./errors";
 import { titleOf } from "./format";
 import type { HealthWatch } from "./health";
 import { type Library, NO_SETTINGS } from "./library";
+import type { SessionFrame } from "./protocol";
 import type { Outgoing, State } from "./state";
 import type { Streams } from "./streams";
 import { parentKey, pathOf } from "./tree";
@@ -49,13 +50,14 @@ export class Chat {
     state.editing.value = null;
     state.draft.value = this.options.drafts.get(session);
     state.drawer.value = false;
+    this.options.streams.watch(session);
     if (session === null) return;
     state.setUnread(session, false);
     void this.loadTurns(session);
   }
 
   async loadTurns(session: string): Promise<void> {
-    const { state, api, streams } = this.options;
+    const { state, api, streams, library } = this.options;
     const load = state.load(session);
     if (load.peek() !== "ready") load.value = "loading";
     try {
@@ -76,6 +78,7 @@ export class Chat {
         if (isActive(turn) && !comes) streams.resume(turn);
       }
       this.#seek(session);
+      if (responses.length > 0) library.nameLater(session);
       load.value = "ready";
     } catch (error) {
       const what = this.#trouble(error);
@@ -97,6 +100,19 @@ export class Chat {
   /** The connection is back: what could not be read before is read now. */
   recover(): void {
     if (this.options.state.sessionsLoad.peek() !== "loading") void this.refresh();
+  }
+
+  /** The session on screen changed, by whomever. What is known of its turns is not read again. */
+  happened(frame: SessionFrame): void {
+    const { state } = this.options;
+    const { conversation: id, change, response_id: turn, session } = frame;
+    if (change === "deleted" && !state.gone.has(id)) state.dropSession(id);
+    if (session === null || state.gone.has(id)) return;
+    const known = state.session(id)?.revision;
+    state.putSession(session);
+    const isNews = turn !== null && change === "turn_started" && !state.turn(turn);
+    const isBehind = change === null && known !== undefined && known !== frame.revision;
+    if (isNews || isBehind || frame.resync) void this.loadTurns(id);
   }
 
   /** Another window changed a session; this one may have it on screen. */
@@ -227,6 +243,7 @@ export class Chat {
     if (this.options.state.session(turn.session)?.model_state !== "loaded")
       void this.#look(turn.session);
     this.options.state.raiseSession(turn.session);
+    this.options.library.nameLater(turn.session);
     if (turn.error) this.options.health.check();
   }
 
@@ -240,7 +257,7 @@ export class Chat {
     state.opening.value = { text, trouble: null };
     try {
       const settings = state.newSettings.peek();
-      const session = await api.createSession({ title: titleOf(text), ...settings });
+      const session = await api.createSession(settings);
       state.newSettings.value = NO_SETTINGS;
       state.putSession(session);
       state.load(session.id).value = "ready";

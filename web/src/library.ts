@@ -19,7 +19,11 @@ export interface LibraryOptions {
   save(file: Blob, name: string): void;
   /** The list changed here: other windows of this reader look again. */
   onChanged(session: string): void;
+  later(run: () => void, ms: number): unknown;
 }
+
+/** By then the server has found a title, or has had no time to. */
+const NAMED_MS = 45_000;
 
 /** What can be set for a session's coming turns. */
 export interface Settings {
@@ -38,6 +42,8 @@ export function settingsOf(session: Session): Settings {
 export class Library {
   /** Counts the questions: an answer to an earlier one is too late. */
   #asked = 0;
+  /** Chats that will be looked at for want of a name. */
+  readonly #unnamed = new Set<string>();
 
   constructor(private readonly options: LibraryOptions) {}
 
@@ -109,6 +115,14 @@ export class Library {
     await this.#change(session, { title: name }, "The chat could not be renamed.");
   }
 
+  /** A chat that the server has not named after a while gets its first words as its name. */
+  nameLater(session: string): void {
+    const known = this.options.state.session(session);
+    if (!known || known.title !== null || !known.auto_title || this.#unnamed.has(session)) return;
+    this.#unnamed.add(session);
+    this.options.later(() => void this.#name(session), NAMED_MS);
+  }
+
   async pin(session: Session, pinned: boolean): Promise<void> {
     await this.#change(session, { pinned }, "The chat could not be pinned.");
   }
@@ -157,7 +171,8 @@ export class Library {
     const { api, save, toast } = this.options;
     try {
       const file = await api.exportSession(session.id, format);
-      save(file, `${fileName(session)}.${format === "json" ? "json" : "md"}`);
+      const name = session.title ?? this.options.state.structure(session.id)[0]?.input ?? "";
+      save(file, `${fileName(name) || session.id}.${format === "json" ? "json" : "md"}`);
     } catch (error) {
       toast(`The chat could not be exported. ${this.#trouble(error).title}`);
     }
@@ -174,6 +189,24 @@ export class Library {
       const what = error instanceof NotAChat ? null : this.#trouble(error);
       const why = what === null ? "It is no exported chat." : (what.detail ?? what.title);
       toast(`The file could not be imported. ${why}`);
+    }
+  }
+
+  async #name(id: string): Promise<void> {
+    const { state, api } = this.options;
+    this.#unnamed.delete(id);
+    const title = titleOf(state.structure(id)[0]?.input ?? "");
+    if (!title || state.gone.has(id)) return;
+    try {
+      const now = await api.getSession(id);
+      state.putSession(now);
+      if (now.title !== null || !now.auto_title) return;
+      const change = { title, expected_revision: now.revision };
+      state.putSession(await api.changeSession(id, change));
+      this.options.onChanged(id);
+    } catch (error) {
+      // It keeps its first words on screen, and is tried again when it is next opened.
+      this.#trouble(error);
     }
   }
 
@@ -226,9 +259,8 @@ function readFile(text: string): unknown {
   }
 }
 
-function fileName(session: Session): string {
-  const title = titleOf(session.title ?? "")
+function fileName(title: string): string {
+  return titleOf(title)
     .replace(/[^\p{L}\p{N}]+/gu, "-")
     .replace(/^-+|-+$/g, "");
-  return title || session.id;
 }

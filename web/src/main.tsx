@@ -44,6 +44,7 @@ function compose(): App {
       // The list of every window has its order from this.
       tabs.tell(turn.session);
     },
+    onSession: (frame) => chat.happened(frame),
     onTrouble: (what) => chat.toast(what.title),
     later: (run) => setTimeout(run, RESUME_AGAIN_MS),
   });
@@ -76,6 +77,7 @@ function compose(): App {
     toast: (text, action) => chat.toast(text, action),
     save: download,
     onChanged: (session) => tabs.tell(session),
+    later: (run, ms) => setTimeout(run, ms),
   });
   const chat = new Chat({
     state,

@@ -14,6 +14,7 @@ export type Session = Pick<
   | "reasoning"
   | "sampling"
   | "pinned"
+  | "auto_title"
   | "head"
   | "forked_from"
   | "revision"
@@ -80,19 +81,40 @@ export interface ErrorFrame {
   event_id: string | null;
 }
 
+/** What happens to a watched session: `changed` for each revision, `state` for where it stands. */
+export interface SessionFrame {
+  type: "splice:session.state" | "splice:session.changed";
+  conversation: string;
+  revision: number;
+  /** More has happened than can be told. */
+  resync: boolean;
+  change: string | null;
+  response_id: string | null;
+  session: Session | null;
+}
+
 export interface Pong {
   type: "pong";
   nonce: unknown;
 }
 
-export type ServerFrame = TurnEvent | ErrorFrame | Pong;
+export type ServerFrame = TurnEvent | SessionFrame | ErrorFrame | Pong;
 
 export type ClientFrame =
   | Exclude<wire.ClientFrame, wire.PingFrame>
-  | (Pick<wire.PingFrame, "type"> & { nonce: number });
+  | (Pick<wire.PingFrame, "type"> & { nonce: number })
+  | {
+      type: "session.subscribe" | "session.unsubscribe";
+      conversation: string;
+      event_id: string;
+    };
 
 export function isTurnEvent(frame: ServerFrame): frame is TurnEvent {
   return "sequence_number" in frame;
+}
+
+export function isSessionFrame(frame: ServerFrame): frame is SessionFrame {
+  return frame.type === "splice:session.state" || frame.type === "splice:session.changed";
 }
 
 /** The frame, or null when the text is none: the page goes on with what it understands. */
@@ -118,6 +140,8 @@ export function readFrame(text: string): ServerFrame | null {
       event_id: typeof value.event_id === "string" ? value.event_id : null,
     };
   }
+  if (value.type === "splice:session.state" || value.type === "splice:session.changed")
+    return readSessionFrame(value.type, value);
   if (value.type === "pong") return { type: "pong", nonce: value.nonce };
   if (
     typeof value.sequence_number !== "number" ||
@@ -127,6 +151,20 @@ export function readFrame(text: string): ServerFrame | null {
     return null;
   }
   return value as TurnEvent;
+}
+
+function readSessionFrame(
+  type: SessionFrame["type"],
+  value: Record<string, unknown>,
+): SessionFrame | null {
+  const { conversation, revision, change, response_id } = value;
+  if (typeof conversation !== "string" || typeof revision !== "number") return null;
+  return {
+    ...{ type, conversation, revision, resync: value.resync === true },
+    change: typeof change === "string" ? change : null,
+    response_id: typeof response_id === "string" ? response_id : null,
+    session: isRecord(value.session) ? (value.session as unknown as Session) : null,
+  };
 }
 
 /** The text of all messages among the items, a blank line between two. */

@@ -11,8 +11,10 @@ import { type Trouble, trouble } from "./errors";
 import {
   type ClientFrame,
   type ErrorFrame,
+  isSessionFrame,
   isTurnEvent,
   type ServerFrame,
+  type SessionFrame,
   type TurnEvent,
 } from "./protocol";
 import type { Outgoing, State } from "./state";
@@ -29,6 +31,8 @@ export interface StreamsOptions {
   /** A turn that was asked for here has begun. */
   onBegun(turn: Turn): void;
   onEnded(turn: Turn): void;
+  /** Something happened to the session that is watched. */
+  onSession(frame: SessionFrame): void;
   /** An error that no request of ours asked for. */
   onTrouble(trouble: Trouble): void;
   /** Tries a failed resume again after a while. */
@@ -37,6 +41,7 @@ export interface StreamsOptions {
 
 const RESUME = "resume:";
 const CANCEL = "cancel:";
+const WATCH = "watch:";
 
 export class Streams {
   #queue: ServerFrame[] = [];
@@ -44,6 +49,9 @@ export class Streams {
   #sent = new Set<string>();
   /** Turns with a gap whose resume is on its way: their later events wait for it. */
   #resuming = new Set<string>();
+
+  /** The session on screen: others are heard of when they are looked at. */
+  #watched: string | null = null;
 
   constructor(private readonly options: StreamsOptions) {}
 
@@ -68,6 +76,7 @@ export class Streams {
 
   onOpen(): void {
     this.flush();
+    if (this.#watched !== null) this.#send("session.subscribe", this.#watched);
     this.#sent.clear();
     this.#resuming.clear();
     const { state } = this.options;
@@ -99,6 +108,15 @@ export class Streams {
     return comes;
   }
 
+  /** Hears of everything that happens to one session, whoever does it, and of no other. */
+  watch(session: string | null): void {
+    const before = this.#watched;
+    this.#watched = session;
+    if (before === session) return;
+    if (before !== null) this.#send("session.unsubscribe", before);
+    if (session !== null) this.#send("session.subscribe", session);
+  }
+
   /** The engine is ready: what was held goes out. */
   release(): void {
     for (const outgoing of this.options.state.outgoing.peek()) {
@@ -123,9 +141,14 @@ export class Streams {
     batch(() => {
       for (const frame of frames) {
         if (isTurnEvent(frame)) this.#event(frame);
+        else if (isSessionFrame(frame)) this.options.onSession(frame);
         else if (frame.type === "error") this.#error(frame as ErrorFrame);
       }
     });
+  }
+
+  #send(type: "session.subscribe" | "session.unsubscribe", conversation: string): void {
+    this.options.send({ type, conversation, event_id: WATCH + conversation });
   }
 
   #dispatch(outgoing: Outgoing): void {
@@ -175,6 +198,7 @@ export class Streams {
     const id = frame.event_id;
     if (id?.startsWith(RESUME)) this.#resumeFailed(id.slice(RESUME.length), what);
     else if (id?.startsWith(CANCEL)) this.options.state.setStopping(id.slice(CANCEL.length), false);
+    else if (id?.startsWith(WATCH)) return;
     else if (id === null || !this.#fail(id, what)) this.options.onTrouble(what);
   }
 

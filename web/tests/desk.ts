@@ -112,11 +112,13 @@ export function setUp() {
   const timers = new FakeTimers();
   const streams = new Streams({
     state,
-    send: (frame) => sent.push(frame) > 0,
+    // What is watched is the streams' test's business.
+    send: (frame) => frame.type.startsWith("session.") || sent.push(frame) > 0,
     holds: () => false,
     schedule: (flush) => flush(),
     onBegun: () => undefined,
     onEnded: () => undefined,
+    onSession: (frame) => chat.happened(frame),
     onTrouble: () => undefined,
     later: () => undefined,
   });
@@ -137,6 +139,7 @@ export function setUp() {
     toast: (text, action) => chat.toast(text, action),
     save: (_, name) => void saved.push(name),
     onChanged: (session) => void told.push(session),
+    later: (run, ms) => timers.set(run, ms),
   });
   let ids = 0;
   const chat: Chat = new Chat({

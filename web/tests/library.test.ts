@@ -1,5 +1,6 @@
 import { describe, expect, it } from "vitest";
 import { NO_SETTINGS, settingsOf } from "../src/library";
+import type { SessionFrame } from "../src/protocol";
 import { last, settled, setUp } from "./desk";
 import { CONVERSATION, ended, session } from "./samples";
 
@@ -168,5 +169,63 @@ describe("versions", () => {
     if (first) chat.choose(CONVERSATION, first);
     await settled();
     expect(server.heads).toEqual(["resp_1"]);
+  });
+});
+
+describe("names", () => {
+  it("are the first words where the server has found none after a while", async () => {
+    const { chat, state, server, timers } = setUp();
+    server.turns = [ended("a")];
+    chat.show(CONVERSATION);
+    await settled();
+    timers.pass(44_000);
+    expect(server.changes).toEqual([]);
+    timers.pass(2_000);
+    await settled();
+    expect(state.session(CONVERSATION)?.title).toBe("Hello");
+  });
+
+  it("that the server has found meanwhile stay", async () => {
+    const { chat, state, server, timers } = setUp();
+    server.turns = [ended("a")];
+    chat.show(CONVERSATION);
+    await settled();
+    server.sessions = [session({ title: "Tides", revision: 2 })];
+    timers.pass(46_000);
+    await settled();
+    expect(server.changes).toEqual([]);
+    expect(state.session(CONVERSATION)?.title).toBe("Tides");
+  });
+});
+
+describe("what happens elsewhere", () => {
+  const frame = (more: Partial<SessionFrame>): SessionFrame => ({
+    type: "splice:session.changed",
+    conversation: CONVERSATION,
+    revision: 2,
+    resync: false,
+    change: "updated",
+    response_id: null,
+    session: session({ title: "Tides", revision: 2 }),
+    ...more,
+  });
+
+  it("shows at once, and a turn that is not known is read", async () => {
+    const { chat, state, server } = setUp();
+    chat.show(CONVERSATION);
+    await settled();
+    chat.happened(frame({}));
+    expect(state.session(CONVERSATION)?.title).toBe("Tides");
+    server.turns = [ended("a")];
+    chat.happened(frame({ change: "turn_started", response_id: "resp_1", revision: 3 }));
+    await settled();
+    expect(state.turn("resp_1")?.value.text).toBe("a");
+  });
+
+  it("may be that the chat is deleted", async () => {
+    const { chat, library, state } = setUp();
+    await library.load();
+    chat.happened(frame({ change: "deleted", session: null }));
+    expect(state.sessions.value).toEqual([]);
   });
 });

@@ -13,6 +13,7 @@ export function session(more: Partial<Session> = {}): Session {
     reasoning: "template",
     sampling: {},
     pinned: false,
+    auto_title: true,
     head: null,
     forked_from: null,
     revision: 1,
