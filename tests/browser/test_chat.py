@@ -49,12 +49,8 @@ async def test_a_reload_in_mid_reply_loses_and_repeats_nothing(front, read):
     assert await reader.replies.count() == 1
 
 
-@pytest.mark.parametrize(
-    ("end", "words"), [("stop", "Stopped"), ("crash", "The reply was interrupted.")]
-)
-async def test_a_restart_of_the_server_in_mid_reply_keeps_it_and_lets_it_go_on(
-    front, read, end, words
-):
+@pytest.mark.parametrize("end", ["stop", "crash"])
+async def test_a_restart_of_the_server_in_mid_reply_keeps_it_and_lets_it_go_on(front, read, end):
     reader = await read()
     front.engine.replies.append(HELD)
     await reader.say("Count")
@@ -63,7 +59,7 @@ async def test_a_restart_of_the_server_in_mid_reply_keeps_it_and_lets_it_go_on(
     await expect(reader.banner).to_contain_text("Connection lost")
     await front.start()
     await expect(reader.banner).to_have_count(0)
-    await expect(reader.page.get_by_text(words)).to_be_visible()
+    await expect(reader.button("Continue")).to_be_visible()
     await reader.sees("One two")
     front.engine.replies.append(FakeReply(pieces=("three",)))
     await reader.button("Continue").click()

@@ -84,7 +84,7 @@ async def test_the_list_and_the_search_are_walked_with_arrows(front, read):
 
 async def test_the_keys_are_listed_and_a_dialog_gives_the_focus_back(front, read):
     reader = await read()
-    opener = reader.button("Keys (?)")
+    opener = reader.button("Keys")
     await opener.focus()
     await reader.page.keyboard.press("?")
     dialog = reader.page.get_by_role("dialog", name="Keys")
@@ -92,6 +92,12 @@ async def test_the_keys_are_listed_and_a_dialog_gives_the_focus_back(front, read
     await reader.page.keyboard.press("Escape")
     await expect(dialog).to_have_count(0)
     await expect(opener).to_be_focused()
+    await reader.box.focus()
+    await reader.page.keyboard.press("Control+/")
+    await expect(dialog).to_be_visible()
+    await reader.page.keyboard.press("Escape")
+    await expect(reader.box).to_be_focused()
+    await opener.focus()
     await reader.page.keyboard.press("/")
     await expect(reader.box).to_be_focused()
     await reader.page.keyboard.type("?")

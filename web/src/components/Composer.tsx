@@ -90,8 +90,8 @@ export function Composer() {
           </>
         ) : (
           <>
-            <kbd>Enter</kbd> sends, <kbd>Shift</kbd> <kbd>Enter</kbd> breaks the line, <kbd>?</kbd>{" "}
-            lists the keys
+            <kbd>Enter</kbd> sends, <kbd>Shift</kbd> <kbd>Enter</kbd> breaks the line,{" "}
+            <kbd>Ctrl</kbd> <kbd>/</kbd> lists the keys
           </>
         )}
       </p>

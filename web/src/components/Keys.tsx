@@ -11,7 +11,8 @@ const KEYS: readonly [string, readonly string[]][] = [
   ["Up and down in the list of chats", ["↑", "↓"]],
   ["Rename or delete the chat in the list", ["F2", "Delete"]],
   ["Settings of the chat", ["Ctrl", ","]],
-  ["This list", ["?"]],
+  ["This list (in the message box)", ["Ctrl", "/"]],
+  ["This list (elsewhere)", ["?"]],
 ];
 
 export function Keys() {

@@ -56,7 +56,7 @@ export function Sidebar() {
             <IconButton
               icon="keys"
               class="with-keys"
-              label="Keys (?)"
+              label="Keys"
               onClick={() => {
                 state.dialog.value = { kind: "keys" };
               }}

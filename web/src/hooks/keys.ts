@@ -25,7 +25,8 @@ function onKey({ state, chat, navigate }: ReturnType<typeof useApp>, event: Keyb
     later(() => document.getElementById("search")?.focus());
   } else if (control && key === ",")
     state.dialog.value = { kind: "settings", session: state.current.peek() };
-  else if (key === "?" && !isTyping(event)) state.dialog.value = { kind: "keys" };
+  else if ((control && key === "/") || (key === "?" && !isTyping(event)))
+    state.dialog.value = { kind: "keys" };
   else if (key === "/" && !isTyping(event)) document.getElementById("message")?.focus();
   else return;
   event.preventDefault();
