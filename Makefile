@@ -130,6 +130,7 @@ screenshots: $(STAMPS)/packages $(STAMPS)/page ## Take the pictures in docs/ aga
 .PHONY: docs
 docs: $(STAMPS)/packages ## Write the generated tables again
 	@$(BIN)/python -m app.settings_docs
+	@$(BIN)/python -m app.errors_docs
 	@$(BIN)/python -m benchmarks architectures --write
 
 .PHONY: clean

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from aiohttp import web
 
 from app.config import AppConfig
+from app.connections import CONNECTIONS
 from app.errors import boundary
-from app.keys import CONFIG, MANAGER, READINESS
+from app.keys import COMPLETIONS, CONFIG, MANAGER, READINESS
 from app.loop_lag import watch_loop
 from app.readiness import Readiness
 from app.server import Collaborators, build_server, say_goodbye
@@ -29,7 +30,7 @@ from sessions.rendering import Renderer
 from sessions.store import Store
 from sessions.sweeper import Sweeper
 
-__all__ = ["AppConfig", "StartHooks", "build_application", "drain"]
+__all__ = ["AppConfig", "StartHooks", "build_application", "drain", "hurry"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,8 +91,18 @@ async def drain(app: web.Application) -> None:
     Called before the server stops listening, probes and clients can still see that it drains.
     """
     app[READINESS].draining()
-    await app[MANAGER].drain(app[CONFIG].drain_timeout_s)
+    timeout_s = app[CONFIG].drain_timeout_s
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(app[MANAGER].drain(timeout_s))
+        tasks.create_task(app[COMPLETIONS].drain(timeout_s))
     await say_goodbye(app)
+
+
+async def hurry(app: web.Application) -> None:
+    """Let a drain that goes on, or comes, wait no longer; replies so far are kept."""
+    app[MANAGER].hurry()
+    app[CONNECTIONS].hurry()
+    await app[COMPLETIONS].cut()
 
 
 class _Parts:

@@ -158,7 +158,7 @@ def _tls(settings: Settings) -> "ssl.SSLContext | None":
 
 
 def _serve_on(settings: Settings, config: "AppConfig", server: "Serving", url: str) -> None:
-    from app.application import StartHooks, build_application, drain
+    from app.application import StartHooks, build_application, drain, hurry
     from app.serving import settle
 
     console = Console(stderr=True)
@@ -198,7 +198,7 @@ def _serve_on(settings: Settings, config: "AppConfig", server: "Serving", url: s
     )
     say(f"listening on {url}; loading the model")
     settle()
-    asyncio.run(server.run(application, stop))
+    asyncio.run(server.run(application, stop, hurry))
     if failures:
         raise RefusalError(failures[0])
     say("stopped")
@@ -220,6 +220,10 @@ def _app_config(settings: Settings, runner_id: str) -> "AppConfig":
         max_body_bytes=int(settings.max_body_bytes),
         outbox_size=settings.outbox_size,
         max_streams=settings.max_streams,
+        max_subscriptions=settings.max_subscriptions,
+        max_frames_per_s=settings.max_frames_per_s,
+        max_sockets=settings.max_sockets,
+        owner_max_sockets=settings.owner_max_sockets,
         max_turns=settings.max_running + settings.max_waiting,
         owner_max_turns=settings.owner_max_turns,
         owner_requests_per_minute=settings.owner_requests_per_minute,

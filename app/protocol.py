@@ -299,6 +299,23 @@ class ResumeFrame(Strict):
     event_id: EventId | None = None
 
 
+class SubscribeFrame(Strict):
+    """Hear what happens to a session from a revision on, whoever does it; null: from now on."""
+
+    type: Literal["session.subscribe"]
+    conversation: ConversationRef
+    after: int | None = Field(None, ge=0, le=2**31 - 1)
+    event_id: EventId | None = None
+
+
+class UnsubscribeFrame(Strict):
+    """Hear no more of a session."""
+
+    type: Literal["session.unsubscribe"]
+    conversation: ConversationRef
+    event_id: EventId | None = None
+
+
 class PingFrame(Strict):
     """Ask whether anybody is there."""
 
@@ -310,7 +327,7 @@ class PingFrame(Strict):
 StreamFrame = CreateFrame | RegenerateFrame | ContinueFrame | ResumeFrame
 """A frame that is answered by a turn's events."""
 
-Frame = CreateFrame | RegenerateFrame | ContinueFrame | CancelFrame | ResumeFrame | PingFrame
+Frame = StreamFrame | CancelFrame | SubscribeFrame | UnsubscribeFrame | PingFrame
 
 FRAME_TYPES = (
     "response.create",
@@ -318,6 +335,8 @@ FRAME_TYPES = (
     "response.continue",
     "response.cancel",
     "response.resume",
+    "session.subscribe",
+    "session.unsubscribe",
     "ping",
 )
 

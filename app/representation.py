@@ -113,7 +113,7 @@ def _tree_node(turn: Turn) -> Json:
         "id": turn.id,
         "parent": turn.parent_id,
         "conversation": turn.session_id,
-        "status": _turn_status(turn.status),
+        "status": turn_status(turn.status),
         "created_at": _seconds(turn.created_at),
         "input_ids": [item.id for item in turn.input_items],
         "input_preview": asked[:PREVIEW_CHARS],
@@ -129,7 +129,7 @@ def turn_object(turn: Turn) -> Json:
         "object": "response",
         "created_at": _seconds(turn.created_at),
         "completed_at": _seconds(turn.finished_at),
-        "status": _turn_status(turn.status),
+        "status": turn_status(turn.status),
         "background": False,
         "error": _turn_error(turn),
         "incomplete_details": _incomplete_details(turn),
@@ -154,7 +154,8 @@ def turn_object(turn: Turn) -> Json:
     }
 
 
-def _turn_status(status: TurnStatus) -> str:
+def turn_status(status: TurnStatus) -> str:
+    """Name a status as Responses does."""
     if status.is_active:
         return "in_progress"
     return "incomplete" if status is TurnStatus.INTERRUPTED else str(status)
@@ -169,7 +170,7 @@ def _turn_error(turn: Turn) -> Json | None:
 
 def _incomplete_details(turn: Turn) -> Json | None:
     if turn.status is TurnStatus.INTERRUPTED:
-        return {"reason": "interrupted"}
+        return {"reason": turn.incomplete_reason or "interrupted"}
     if turn.status is TurnStatus.INCOMPLETE:
         return {"reason": turn.incomplete_reason or "max_output_tokens"}
     return None

@@ -6,6 +6,7 @@ from aiohttp import web
 
 from app import openapi, rest, status, tickets, transfer, turns
 from app.config import AppConfig
+from app.connections import CONNECTIONS, Connections
 from app.keys import (
     COMPLETIONS,
     CONFIG,
@@ -25,7 +26,7 @@ from app.place import below
 from app.rate import RATE_LIMIT, RateLimit
 from app.readiness import Readiness
 from app.tickets import TICKETS, Tickets
-from app.websocket import CONNECTIONS, Connections, websocket
+from app.websocket import websocket
 from sessions.completions import Completions
 from sessions.key_ring import KeyRing
 from sessions.manager import SessionManager
@@ -81,5 +82,5 @@ def api_routes() -> list[web.RouteDef]:
 
 
 async def say_goodbye(app: web.Application) -> None:
-    """Close every websocket with 1001, after what is queued for it. aiohttp waits for them."""
+    """Close every websocket, after what is queued for it. aiohttp waits for them."""
     app[CONNECTIONS].close_all()

@@ -180,6 +180,14 @@ class Settings(BaseModel):
     )
     outbox_size: int = _limits(256, "frames that may wait for one websocket", ge=1)
     max_streams: int = _limits(64, "replies one websocket may read at once", ge=1)
+    max_subscriptions: int = _limits(64, "sessions one websocket may watch", ge=1)
+    max_frames_per_s: int = _limits(
+        200, "frames one websocket may send a second; one that sends more is closed", ge=1
+    )
+    max_sockets: int = _limits(1024, "websockets that may be open at once", ge=1)
+    owner_max_sockets: OptionalCount = _limits(
+        None, "websockets an owner may have open at once; by default no limit", ge=1
+    )
     owner_requests_per_minute: OptionalCount = _limits(
         None, "requests and websocket frames an owner may send a minute; by default no limit", ge=1
     )

@@ -21,7 +21,7 @@ from alembic import command
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, event, inspect
+from sqlalchemy import Connection, event, inspect, text
 from sqlalchemy.engine import make_url
 from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.exc import DBAPIError, IntegrityError, NoSuchModuleError, SQLAlchemyError
@@ -31,6 +31,8 @@ from sqlalchemy.pool import ConnectionPoolEntry
 import migrations
 from sessions.errors import ForeignDatabaseError, StoreUnavailableError
 from sessions.search_index import SearchKind, prepare
+from sessions.session_events import CHANGED
+from sessions.signals import ChangeSignals
 
 VERSION_TABLE = "splice_version"
 # Any number, as long as no other program on the same PostgreSQL takes it: "spli" in ASCII.
@@ -55,6 +57,7 @@ class Database:
 
     def __init__(self, url: str, *, is_indexed: bool = True) -> None:
         self._is_indexed = is_indexed
+        self.signals = ChangeSignals()
         self.search_kind = SearchKind.SCAN
         parsed = make_url(url)
         if parsed.drivername == "sqlite":
@@ -67,8 +70,10 @@ class Database:
         except (NoSuchModuleError, ImportError) as exc:
             raise StoreUnavailableError(f"no driver for {parsed.drivername}: {exc}") from exc
         self._threads: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
+        self.is_shared = parsed.get_backend_name() != "sqlite"
+        """Whether other servers may write to it, too."""
         self._write_lock: AbstractAsyncContextManager[None] = nullcontext()
-        if parsed.get_backend_name() == "sqlite":
+        if not self.is_shared:
             self._write_lock = asyncio.Lock()
             event.listen(self._engine.sync_engine, "connect", self._remember_thread)
             event.listen(self._engine.sync_engine, "connect", _prepare_sqlite_connection)
@@ -98,6 +103,11 @@ class Database:
         with _translated():
             async with self._engine.connect() as connection:
                 return await connection.run_sync(_pending)
+
+    async def check(self) -> None:
+        """Read something; raises StoreUnavailableError when it can't be read."""
+        async with self.reading() as tx:
+            await tx.execute(text(f"SELECT version_num FROM {VERSION_TABLE}"))
 
     async def close(self) -> None:
         """Let all connections go, and wait until their threads have."""
@@ -129,6 +139,7 @@ class Database:
         with _translated():
             async with self._write_lock, self._writers() as tx, tx.begin():
                 yield tx
+        self.signals.fire(tx.info.get(CHANGED, ()))
 
 
 def _join(threads: list[threading.Thread]) -> None:

@@ -340,9 +340,13 @@ class SessionManager:
             turn = await self._store.turn(owner, turn_id)
 
     async def drain(self, timeout_s: float) -> None:
-        """Take no new turns, give those that run some time, then cancel them, keeping replies."""
+        """Take no new turns, give those that run time, then interrupt them, keeping replies."""
         self._preparations.stop()
         await self._running.drain(timeout_s)
+
+    def hurry(self) -> None:
+        """Let a drain wait no longer; replies are kept even so."""
+        self._running.hurry()
 
     def _follow_up(self, admitted: Admitted, ended: Turn, log: TurnLog) -> None:
         """What is done behind a turn: its log is at hand for the next, which may be prepared."""

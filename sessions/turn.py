@@ -46,6 +46,7 @@ ENDINGS = {
     FinishReason.CANCELLED: TurnStatus.CANCELLED,
 }
 CUTS = {FinishReason.LENGTH: "max_output_tokens", FinishReason.DEADLINE: "deadline"}
+SERVER_RESTART = "server_restart"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +88,7 @@ class TurnRunner:
         self._on_end = on_end
         self._admitted: Admitted | None = None
         self._reply = GrowingReply()
-        self._is_cancelled = False
+        self._cut_as: TurnStatus | None = None  # how it ends when it is told to
         self._deadline: asyncio.Timeout | None = None
         self._started: GenerationStarted | None = None
         self._finished: GenerationFinished | None = None
@@ -121,11 +122,23 @@ class TurnRunner:
 
     async def cancel(self) -> None:
         """End the turn soon, keeping its reply so far; the engine gets a grace period for it."""
-        self._is_cancelled = True
+        await self._cut(TurnStatus.CANCELLED, self._rules.cancel_grace_s)
+
+    async def interrupt(self, *, grace_s: float | None = None) -> None:
+        """As `cancel`, but because the server stops: nobody wanted that, so it can be continued.
+
+        Called again it may shorten the engine's grace period.
+        """
+        grace_s = self._rules.cancel_grace_s if grace_s is None else grace_s
+        await self._cut(TurnStatus.INTERRUPTED, grace_s)
+
+    async def _cut(self, ending: TurnStatus, grace_s: float) -> None:
+        self._cut_as = self._cut_as or ending  # what was asked for first is how it ends
         if self._deadline is None or self._admitted is None:
             return  # not generating yet, or no more
-        when = asyncio.get_running_loop().time() + self._rules.cancel_grace_s
-        if self._deadline.when() is None:
+        when = asyncio.get_running_loop().time() + grace_s
+        known = self._deadline.when()
+        if not self._deadline.expired() and (known is None or when < known):
             self._deadline.reschedule(when)
         with suppress(ModelError):  # then there is nothing left to cancel
             await self._engine.cancel(self._admitted.turn.id)
@@ -161,7 +174,7 @@ class TurnRunner:
         self._answer(admitted.turn)
 
     async def _generate(self, admitted: Admitted) -> None:
-        if self._is_cancelled:
+        if self._cut_as is not None:
             return
         self._sent_at = self._clock()
         # The engine's streams are generators; leaving one early cancels its generation.
@@ -188,7 +201,7 @@ class TurnRunner:
         match event:
             case GenerationStarted():
                 self._started = event
-                if self._is_cancelled:
+                if self._cut_as is not None:
                     # The first call may have come before the engine knew the generation.
                     await self._engine.cancel(admitted.turn.id)
             case GenerationDelta():
@@ -236,20 +249,26 @@ class TurnRunner:
         turn = replace(self._reply.onto(admitted.turn), finished_at=self._clock())
         finished = self._finished
         if finished is None:
-            if self._is_cancelled:
-                return replace(turn, status=TurnStatus.CANCELLED)
+            if self._cut_as is not None:
+                return self._cut_short(turn)
             assert self._error is not None, "nothing says how it ended"
             return self._failed(admitted, self._error)
         assert self._sent_at is not None, "finished before it was sent"
         before_s = (self._sent_at - turn.created_at).total_seconds()
         claim = self._started.claim if self._started is not None else None
-        return replace(
+        turn = replace(
             turn,
             status=ENDINGS[finished.reason],
             incomplete_reason=CUTS.get(finished.reason),
             usage=to_usage(claim, finished) if claim is not None else None,
             timing=to_timing(finished, before_s),
         )
+        return self._cut_short(turn) if finished.reason is FinishReason.CANCELLED else turn
+
+    def _cut_short(self, turn: Turn) -> Turn:
+        if self._cut_as is TurnStatus.INTERRUPTED:
+            return replace(turn, status=self._cut_as, incomplete_reason=SERVER_RESTART)
+        return replace(turn, status=TurnStatus.CANCELLED)
 
     async def _end(self, admitted: Admitted, ended: Turn) -> None:
         """Make the end durable, then show it."""

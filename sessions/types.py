@@ -27,7 +27,7 @@ ANONYMOUS = OwnerId("anonymous")
 class TurnStatus(StrEnum):
     """`pending → running → completed | incomplete | cancelled | failed`.
 
-    `interrupted`: its runner died.
+    `interrupted`: its runner died, or its server stopped before it was done.
     """
 
     PENDING = "pending"
@@ -224,7 +224,8 @@ class SearchHit:
 class Turn:
     """One exchange: what was put in, and the reply so far or as it ended.
 
-    `incomplete_reason` is `max_output_tokens` or `deadline` when the reply was cut.
+    `incomplete_reason` is `max_output_tokens` or `deadline` when the reply was cut, and
+    `server_restart` when its server stopped in good order.
     `client_turn_id` makes submission idempotent.
     """
 

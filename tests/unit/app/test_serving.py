@@ -35,6 +35,10 @@ def an_application(events):
     return app
 
 
+async def hurry(app):
+    raise AssertionError("nobody was in a hurry")
+
+
 async def until_it_answers(url):
     async with aiohttp.ClientSession() as http:
         while True:
@@ -54,12 +58,39 @@ async def test_a_signal_drains_and_cleans_up(sock, number):
         async def drain(app):
             events.append("drained")
 
-        running = tasks.create_task(serving.run(an_application(events), drain))
+        running = tasks.create_task(serving.run(an_application(events), drain, hurry))
         assert await until_it_answers(url_of(sock)) == "hello"
         os.kill(os.getpid(), number)
         await running
 
     assert events == ["started", "drained", "cleaned up"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_a_second_signal_hurries_the_drain_and_still_cleans_up(sock, number):
+    events = []
+    draining, hurried = asyncio.Event(), asyncio.Event()
+    serving = Serving(sock)
+
+    async def drain(app):
+        draining.set()
+        await hurried.wait()
+        events.append("drained")
+
+    async def hurry(app):
+        events.append("hurried")
+        hurried.set()
+
+    async with asyncio.timeout(20), asyncio.TaskGroup() as tasks:
+        running = tasks.create_task(serving.run(an_application(events), drain, hurry))
+        await until_it_answers(url_of(sock))
+        os.kill(os.getpid(), number)
+        await draining.wait()
+        os.kill(os.getpid(), number)
+        await running
+
+    assert [e for e in events if e != "hurried"] == ["started", "drained", "cleaned up"]
+    assert "hurried" in events
 
 
 async def test_stop_ends_it_from_within(sock):
@@ -70,7 +101,7 @@ async def test_stop_ends_it_from_within(sock):
         events.append("drained")
 
     async with asyncio.TaskGroup() as tasks:
-        running = tasks.create_task(serving.run(an_application(events), drain))
+        running = tasks.create_task(serving.run(an_application(events), drain, hurry))
         await until_it_answers(url_of(sock))
         serving.stop()
         await running
@@ -92,7 +123,7 @@ async def test_what_the_start_raises_comes_out(sock):
     app.cleanup_ctx.append(broken)
 
     with pytest.raises(ValueError, match="no start"):
-        await Serving(sock).run(app, drain)
+        await Serving(sock).run(app, drain, hurry)
 
     assert events == ["started", "cleaned up"]
 

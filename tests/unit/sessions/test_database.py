@@ -78,3 +78,18 @@ async def test_a_statement_that_fails_says_that_the_store_failed(database):
 def test_a_database_without_a_driver_is_refused_by_name():
     with pytest.raises(StoreUnavailableError, match="nosuch"):
         Database("nosuch://host/database")
+
+
+async def test_a_check_reads_what_is_there_and_says_when_it_can_not(tmp_path):
+    database = Database(f"sqlite:///{tmp_path / 'splice.db'}")
+    await database.migrate()
+    await database.check()
+    await database.close()
+    for path in tmp_path.glob("splice.db*"):
+        path.unlink()
+    (tmp_path / "splice.db").mkdir()
+
+    with pytest.raises(StoreUnavailableError):
+        await database.check()
+
+    await database.close()
