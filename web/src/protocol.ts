@@ -83,12 +83,13 @@ export interface ErrorFrame {
 
 /** What happens to a watched session: `changed` for each revision, `state` for where it stands. */
 export interface SessionFrame {
-  type: "splice:session.state" | "splice:session.changed";
+  type: (wire.SessionStateFrame | wire.SessionChangedFrame)["type"];
   conversation: string;
   revision: number;
   /** More has happened than can be told. */
   resync: boolean;
-  change: string | null;
+  /** As the server names it; one that the page does not know changes the session all the same. */
+  change: wire.SessionChangedFrame["change"] | null;
   response_id: string | null;
   session: Session | null;
 }
@@ -102,12 +103,7 @@ export type ServerFrame = TurnEvent | SessionFrame | ErrorFrame | Pong;
 
 export type ClientFrame =
   | Exclude<wire.ClientFrame, wire.PingFrame>
-  | (Pick<wire.PingFrame, "type"> & { nonce: number })
-  | {
-      type: "session.subscribe" | "session.unsubscribe";
-      conversation: string;
-      event_id: string;
-    };
+  | (Pick<wire.PingFrame, "type"> & { nonce: number });
 
 export function isTurnEvent(frame: ServerFrame): frame is TurnEvent {
   return "sequence_number" in frame;
@@ -161,7 +157,7 @@ function readSessionFrame(
   if (typeof conversation !== "string" || typeof revision !== "number") return null;
   return {
     ...{ type, conversation, revision, resync: value.resync === true },
-    change: typeof change === "string" ? change : null,
+    change: typeof change === "string" ? (change as SessionFrame["change"]) : null,
     response_id: typeof response_id === "string" ? response_id : null,
     session: isRecord(value.session) ? (value.session as unknown as Session) : null,
   };
