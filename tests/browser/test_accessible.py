@@ -1,5 +1,6 @@
 """axe finds nothing, in each state of the page, in the dark and in the light, large and small."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -76,3 +77,26 @@ async def test_axe_finds_nothing(front, read, scheme, size):
     await reader.page.keyboard.press("Delete")
     await expect(reader.page.locator(".toast")).to_be_visible()
     await check(reader, "away")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+async def test_axe_finds_nothing_where_nothing_is_there_yet(front, read, scheme):
+    reader = await read(color_scheme=scheme)
+    await reader.asks("First", "Hello")
+    await reader.page.route("**/turns?all=true", lambda route: route.abort())
+    await reader.page.reload()
+    await expect(reader.page.get_by_role("alert")).to_be_visible()
+    await check(reader, "a chat that could not be read")
+    await reader.page.unroute_all()
+    # Asked, and never answered.
+    await reader.page.route("**/turns?all=true", lambda _route: None)
+    await reader.page.reload()
+    await expect(reader.page.get_by_label("Loading the conversation")).to_be_visible()
+    await check(reader, "loading")
+    refusal = {"error": {"message": "no key", "code": "invalid_api_key"}}
+    await reader.page.route(
+        re.compile(r"/v1/sessions\?"), lambda route: route.fulfill(status=401, json=refusal)
+    )
+    await reader.page.reload()
+    await expect(reader.page.get_by_label("API key")).to_be_focused()
+    await check(reader, "log in")
