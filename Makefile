@@ -131,6 +131,7 @@ screenshots: $(STAMPS)/packages $(STAMPS)/page ## Take the pictures in docs/ aga
 docs: $(STAMPS)/packages ## Write the generated tables again
 	@$(BIN)/python -m app.settings_docs
 	@$(BIN)/python -m app.errors_docs
+	@$(BIN)/python -m app.metrics_docs
 	@$(BIN)/python -m benchmarks architectures --write
 
 .PHONY: clean

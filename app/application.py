@@ -17,6 +17,7 @@ from app.keys import COMPLETIONS, CONFIG, MANAGER, READINESS
 from app.loop_lag import watch_loop
 from app.readiness import Readiness
 from app.server import Collaborators, build_server, say_goodbye
+from app.tracing import NOT_TRACED, Tracing
 from model.config import EngineConfig
 from model.engine import Engine
 from model.messages import EngineInfo
@@ -51,6 +52,7 @@ def build_application(
     *,
     engine: Engine | None = None,
     hooks: StartHooks = NOBODY_LISTENS,
+    tracing: Tracing = NOT_TRACED,
 ) -> web.Application:
     """Build the server; nothing runs before aiohttp starts it.
 
@@ -67,7 +69,7 @@ def build_application(
 
     if engine is None:
         engine = Engine(engine_config, on_progress=progress)
-    parts = _Parts(config, engine, readiness, hooks)
+    parts = _Parts(config, engine, readiness, hooks, tracing)
     app = build_server(
         config,
         Collaborators(
@@ -76,6 +78,7 @@ def build_application(
             engine=engine,
             readiness=readiness,
             key_ring=parts.key_ring,
+            tracing=tracing,
         ),
     )
     app.cleanup_ctx.extend(
@@ -109,7 +112,12 @@ class _Parts:
     """The parts with a life of their own, in the order in which they depend on each other."""
 
     def __init__(
-        self, config: AppConfig, engine: Engine, readiness: Readiness, hooks: StartHooks
+        self,
+        config: AppConfig,
+        engine: Engine,
+        readiness: Readiness,
+        hooks: StartHooks,
+        tracing: Tracing,
     ) -> None:
         self._engine = engine
         self._readiness = readiness
@@ -130,6 +138,7 @@ class _Parts:
                 max_turns=config.max_turns,
                 public_instructions=public,
                 delete_grace_s=config.delete_grace_s,
+                on_turn_ended=tracing.ended,
             ),
         )
         self._sweeper = Sweeper(

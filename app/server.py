@@ -16,6 +16,7 @@ from app.keys import (
     METRICS,
     READINESS,
     STARTED_AT,
+    TRACING,
     EngineView,
 )
 from app.metrics import AppMetrics
@@ -26,6 +27,7 @@ from app.place import below
 from app.rate import RATE_LIMIT, RateLimit
 from app.readiness import Readiness
 from app.tickets import TICKETS, Tickets
+from app.tracing import NOT_TRACED, Tracing
 from app.websocket import websocket
 from sessions.completions import Completions
 from sessions.key_ring import KeyRing
@@ -41,6 +43,7 @@ class Collaborators:
     engine: EngineView
     readiness: Readiness
     key_ring: KeyRing
+    tracing: Tracing = NOT_TRACED
 
 
 def build_server(config: AppConfig, collaborators: Collaborators) -> web.Application:
@@ -54,6 +57,7 @@ def build_server(config: AppConfig, collaborators: Collaborators) -> web.Applica
     app[KEY_RING] = collaborators.key_ring
     app[TICKETS] = Tickets(config.clock)
     app[RATE_LIMIT] = RateLimit(config.owner_requests_per_minute, config.clock)
+    app[TRACING] = collaborators.tracing
     app[METRICS] = AppMetrics()
     app[CONNECTIONS] = Connections()
     app[STARTED_AT] = int(config.clock().timestamp())

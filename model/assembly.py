@@ -180,7 +180,7 @@ def choose_num_blocks(config: EngineConfig, device: torch.device, block_bytes: i
     if config.num_blocks is not None:
         num_blocks = config.num_blocks
     else:
-        num_blocks = (config.cache_bytes or _spare_bytes(device)) // block_bytes
+        num_blocks = (config.cache_bytes or spare_bytes(device)) // block_bytes
     if num_blocks < 2:
         raise ModelLoadError(
             f"the cache would have {num_blocks} blocks of {block_bytes} bytes and at least 2 are "
@@ -189,7 +189,8 @@ def choose_num_blocks(config: EngineConfig, device: torch.device, block_bytes: i
     return num_blocks
 
 
-def _spare_bytes(device: torch.device) -> int:
+def spare_bytes(device: torch.device) -> int:
+    """What the cache takes of free memory where nobody says how much."""
     if device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)
         return int(free * _CUDA_MEMORY_SHARE)

@@ -16,13 +16,14 @@ import weakref
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, nullcontext
 from pathlib import Path
+from urllib.parse import quote
 
 from alembic import command
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, event, inspect, text
-from sqlalchemy.engine import make_url
+from sqlalchemy.engine import URL, make_url
 from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.exc import DBAPIError, IntegrityError, NoSuchModuleError, SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker, create_async_engine
@@ -52,10 +53,11 @@ SQLITE_PRAGMAS = (
 class Database:
     """One database by its URL; a bare `sqlite:` URL is given the async driver.
 
-    Without `is_indexed` the search scans what there is, as it does where FTS5 is missing.
+    Without `is_indexed` the search scans what there is, as it does where FTS5 is missing. What
+    `is_read_only` changes nothing, no file beside SQLite's included, and makes no database.
     """
 
-    def __init__(self, url: str, *, is_indexed: bool = True) -> None:
+    def __init__(self, url: str, *, is_indexed: bool = True, is_read_only: bool = False) -> None:
         self._is_indexed = is_indexed
         self.signals = ChangeSignals()
         self.search_kind = SearchKind.SCAN
@@ -64,11 +66,15 @@ class Database:
             parsed = parsed.set(drivername="sqlite+aiosqlite")
         elif parsed.drivername in ("postgresql", "postgres"):
             parsed = parsed.set(drivername="postgresql+psycopg")
+        if is_read_only and parsed.get_backend_name() == "sqlite":
+            parsed = _read_only(parsed)
         try:
             # Errors name the statement and never its values, which are what people wrote.
             self._engine = create_async_engine(parsed, hide_parameters=True)
         except (NoSuchModuleError, ImportError) as exc:
             raise StoreUnavailableError(f"no driver for {parsed.drivername}: {exc}") from exc
+        if is_read_only:
+            self._engine = self._engine.execution_options(read_only=True)
         self._threads: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
         self.is_shared = parsed.get_backend_name() != "sqlite"
         """Whether other servers may write to it, too."""
@@ -76,7 +82,8 @@ class Database:
         if not self.is_shared:
             self._write_lock = asyncio.Lock()
             event.listen(self._engine.sync_engine, "connect", self._remember_thread)
-            event.listen(self._engine.sync_engine, "connect", _prepare_sqlite_connection)
+            prepare_connection = _leave_alone if is_read_only else _prepare_sqlite_connection
+            event.listen(self._engine.sync_engine, "connect", prepare_connection)
             event.listen(self._engine.sync_engine, "begin", _begin_sqlite)
         self._writers = async_sessionmaker(self._engine, expire_on_commit=False)
         # The same pool; the option only tells `_begin_sqlite` that no lock is needed.
@@ -168,6 +175,19 @@ def _prepare_sqlite_connection(connection: DBAPIConnection, _entry: ConnectionPo
     for pragma in SQLITE_PRAGMAS:
         cursor.execute(pragma)
     cursor.close()
+
+
+def _leave_alone(connection: DBAPIConnection, _entry: ConnectionPoolEntry) -> None:
+    connection.isolation_level = None
+
+
+def _read_only(url: URL) -> URL:
+    """The same file, opened so that it can't be written. One that no server has open is opened as
+    immutable, or else reading it would leave the files of a write-ahead log beside it."""
+    path = Path(url.database or "").absolute()
+    is_in_use = path.with_name(path.name + "-wal").exists()
+    query = {"mode": "ro", "uri": "true", **({} if is_in_use else {"immutable": "1"})}
+    return url.set(database=f"file:{quote(str(path))}", query=query)
 
 
 def _begin_sqlite(connection: Connection) -> None:

@@ -351,4 +351,5 @@ class SessionManager:
     def _follow_up(self, admitted: Admitted, ended: Turn, log: TurnLog) -> None:
         """What is done behind a turn: its log is at hand for the next, which may be prepared."""
         self._composer.remember(log)
+        self._config.on_turn_ended(ended)
         self._preparations.begin(admitted.session, ended)

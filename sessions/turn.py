@@ -14,6 +14,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import cast
 
+from structlog.contextvars import bind_contextvars
+
 from model.engine import Engine
 from model.errors import ModelError
 from model.messages import (
@@ -167,6 +169,8 @@ class TurnRunner:
 
     def _begin(self, admitted: Admitted) -> None:
         self._admitted = admitted
+        # For every record of this task, and of those that begin in it.
+        bind_contextvars(owner=admitted.session.owner, **admitted.turn.log_ids)
         self.feed.append(*opening(admitted.turn))
         if admitted.partial is not None:
             self._show(admitted, self._reply.begin(admitted.partial))
@@ -190,7 +194,6 @@ class TurnRunner:
             logger.warning(
                 "%s: the engine let a cancel's grace pass",
                 admitted.turn.id,
-                extra=admitted.turn.log_ids,
             )
         except ModelError as exc:
             self._error = exc
@@ -232,9 +235,7 @@ class TurnRunner:
             is_ours = await self._store.checkpoint(lease, checkpoint)
         except StoreUnavailableError as exc:
             # The next one, or the end, may still succeed.
-            logger.warning(
-                "%s: no checkpoint: %s", admitted.turn.id, exc, extra=admitted.turn.log_ids
-            )
+            logger.warning("%s: no checkpoint: %s", admitted.turn.id, exc)
             return
         if not is_ours:
             raise _LeaseLostError
@@ -287,15 +288,13 @@ class TurnRunner:
             try:
                 return await self._store.end_turn(admitted.lease, ended, ids)
             except StoreUnavailableError as exc:
-                logger.warning(
-                    "%s: its end is not written yet: %s", ended.id, exc, extra=ended.log_ids
-                )
+                logger.warning("%s: its end is not written yet: %s", ended.id, exc)
                 await asyncio.sleep(wait_s)
         return await self._store.end_turn(admitted.lease, ended, ids)
 
     async def _concede(self, admitted: Admitted) -> None:
         """Somebody else ended the turn, taking it for abandoned: that is how it ended."""
-        logger.warning("%s: its lease was lost", admitted.turn.id, extra=admitted.turn.log_ids)
+        logger.warning("%s: its lease was lost", admitted.turn.id)
         self._ended = await self._store.any_turn(admitted.turn.id)
         self.feed.append(TurnEnded(self._ended))
 
@@ -312,21 +311,18 @@ class TurnRunner:
                 "%s: something failed behind its end",
                 admitted.turn.id,
                 exc_info=exc,
-                extra=admitted.turn.log_ids,
             )
             return
         try:
             if isinstance(exc, _LeaseLostError):
                 await self._concede(admitted)
                 return
-            logger.error("%s failed", admitted.turn.id, exc_info=exc, extra=admitted.turn.log_ids)
+            logger.error("%s failed", admitted.turn.id, exc_info=exc)
             self._ended = self._failed(admitted, exc)
             if not isinstance(exc, StoreUnavailableError):
                 await self._end(admitted, self._ended)
         except Exception:  # the same frame: whatever it is, the other turns' task group lives on
-            logger.exception(
-                "%s: its end can't be written", admitted.turn.id, extra=admitted.turn.log_ids
-            )
+            logger.exception("%s: its end can't be written", admitted.turn.id)
         if not self.feed.is_closed:
             # Readers must not wait for the store: recovery will find the turn there, active.
             self._ended = self._failed(admitted, exc)

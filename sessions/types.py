@@ -93,12 +93,16 @@ class Usage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timing:
-    """Seconds from submission. `first_token_s` None: there was no token."""
+    """Seconds from submission. `first_token_s` None: there was no token.
+
+    `restore_s` is a part: what bringing blocks back from other tiers took.
+    """
 
     queue_s: float
     first_token_s: float | None
     total_s: float
     tokens_per_s: float | None
+    restore_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -250,7 +254,7 @@ class Turn:
 
     @property
     def log_ids(self) -> dict[str, str]:
-        """What a log record about it carries as `extra`."""
+        """What a log record about it carries."""
         return {"session_id": self.session_id, "turn_id": self.id}
 
 

@@ -45,6 +45,12 @@ async def test_no_log_above_debug_has_a_users_words(caplog):
     assert all(record.request_id for record in records)
 
 
+@pytest.mark.parametrize("path", ["/", "/healthz", "/v1/nothing", "/metrics"])
+async def test_no_answer_names_the_versions_it_was_made_with(path):
+    async with serving() as front, front.client.get(path) as answer:
+        assert answer.headers.getall("Server") == ["splice"]
+
+
 async def test_every_answer_has_the_security_headers():
     async with serving() as front, front.client.get("/v1/nothing") as answer:
         assert answer.headers["Content-Security-Policy"] == (

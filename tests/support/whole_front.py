@@ -12,6 +12,7 @@ from aiohttp.test_utils import TestClient, TestServer
 
 from app.readiness import Readiness
 from app.server import Collaborators, build_server, say_goodbye
+from app.tracing import NOT_TRACED, Tracing
 from sessions.completions import Completions
 from sessions.database import Database
 from sessions.key_ring import KeyRing
@@ -55,13 +56,17 @@ class WholeFront:
 
 
 @asynccontextmanager
-async def serving_whole(folder: Path, **changes: Any) -> AsyncIterator[WholeFront]:
+async def serving_whole(
+    folder: Path, tracing: Tracing = NOT_TRACED, **changes: Any
+) -> AsyncIterator[WholeFront]:
     """Serve until the end of the body; `changes` go into the front end's configuration."""
     database = Database(f"sqlite:///{folder / 'splice.db'}")
     await database.migrate()
     engine, clock = FakeEngine(), FakeClock()
     front_config = make_config(**changes)
-    config = ManagerConfig(runner_id="runner-1", max_turns=front_config.max_turns)
+    config = ManagerConfig(
+        runner_id="runner-1", max_turns=front_config.max_turns, on_turn_ended=tracing.ended
+    )
     places = Places(front_config.owner_max_turns)
     completions = Completions(engine=engine, places=places)
     store = Store(database)
@@ -81,6 +86,7 @@ async def serving_whole(folder: Path, **changes: Any) -> AsyncIterator[WholeFron
                 engine=engine,
                 readiness=readiness,
                 key_ring=KeyRing(KeyStore(database), clock),
+                tracing=tracing,
             ),
         )
         app.on_shutdown.append(say_goodbye)
