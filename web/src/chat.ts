@@ -298,14 +298,18 @@ export class Chat {
     }
   }
 
-  #outgoing(session: string, parent: string | null, text: string): Outgoing {
+  #outgoing(session: string, parent: string | null | undefined, text: string): Outgoing {
     const id = this.options.newId();
     return { id, session, parent, text, regenerates: null, continues: null, ...FRESH };
   }
 
-  /** The turn that a new message follows: the last on screen, but never an empty failure. */
-  #parentForNext(session: string): string | null {
+  /**
+   * The turn that a new message follows: the last on screen, but never an empty failure. While the
+   * turns are not known yet (undefined) the server knows the last one.
+   */
+  #parentForNext(session: string): string | null | undefined {
     const { state } = this.options;
+    if (state.load(session).peek() !== "ready") return undefined;
     const head = state.session(session)?.head ?? null;
     const path = pathOf(state.structure(session), head, state.choices(session).peek());
     const last = path.at(-1)?.turn;

@@ -17,7 +17,8 @@ export interface Outgoing {
   /** The `client_turn_id`, and the frame's `event_id`. */
   readonly id: string;
   readonly session: string;
-  readonly parent: string | null;
+  /** The turn it follows (null: a new beginning); undefined: whichever is the head there. */
+  readonly parent: string | null | undefined;
   readonly text: string;
   /** The turn whose sibling this is to be, when it is a regeneration. */
   readonly regenerates: string | null;

@@ -237,5 +237,6 @@ function frameOf(outgoing: Outgoing): ClientFrame {
   if (outgoing.continues !== null)
     return { type: "response.continue", response_id: outgoing.continues, ...ids };
   const { session, text, parent } = outgoing;
-  return { type: "response.create", conversation: session, input: text, parent, ...ids };
+  const place = parent === undefined ? {} : { parent };
+  return { type: "response.create", conversation: session, input: text, ...place, ...ids };
 }

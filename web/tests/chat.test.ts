@@ -92,6 +92,17 @@ describe("a chat", () => {
     expect(state.load(CONVERSATION).value).toBe("ready");
   });
 
+  it("follows the server's last turn as long as its turns are not known here", async () => {
+    const { chat, sent, server } = setUp();
+    server.turns = [ended("a")];
+    chat.show(CONVERSATION);
+    chat.send("Before they are read");
+    expect(last(sent)).not.toHaveProperty("parent");
+    await settled();
+    chat.send("And after");
+    expect(last(sent)).toMatchObject({ parent: "resp_1" });
+  });
+
   it("edits by a sibling of the turn, and regenerates by its id", async () => {
     const { chat, state, server, sent } = setUp();
     server.turns = [ended("a")];

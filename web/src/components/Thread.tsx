@@ -4,7 +4,7 @@ import { useApp } from "../app";
 import { copyText } from "../clipboard";
 import { useStick } from "../hooks/stick";
 import type { Outgoing } from "../state";
-import { pathOf } from "../tree";
+import { type PathStep, pathOf } from "../tree";
 import { Exchange } from "./Exchange";
 import { Icon } from "./Icon";
 import { Problem } from "./Problem";
@@ -78,10 +78,8 @@ function Branch({ session }: { session: string }) {
     );
   }
   const ids = path.map((step) => step.turn.id);
-  const pending = outgoing.find((one) => one.parent === null || ids.includes(one.parent));
-  const shown = pending
-    ? path.slice(0, pending.parent === null ? 0 : ids.indexOf(pending.parent) + 1)
-    : path;
+  const pending = outgoing.find(({ parent }) => !parent || ids.includes(parent));
+  const shown = upTo(path, ids, pending?.parent);
   const busy = [...state.live.value.values()].includes(session) || isUnderway(pending);
   return (
     <>
@@ -116,6 +114,12 @@ function Branch({ session }: { session: string }) {
       )}
     </>
   );
+}
+
+/** What stands before a message: all of it where the message goes to the end (undefined). */
+function upTo(path: readonly PathStep[], ids: readonly string[], parent?: string | null) {
+  if (parent === undefined) return path;
+  return parent === null ? [] : path.slice(0, ids.indexOf(parent) + 1);
 }
 
 function isUnderway(outgoing: Outgoing | undefined): boolean {
