@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import torch
 
-from model.cache_manager import BlockEdit
+from model.block_supply import BlockEdit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,7 @@ from transformers import PreTrainedModel
 from model.attention.base import AttentionBackend, Step
 from model.attention.observe import observe
 from model.batch import Batch, BatchRow
-from model.cache_manager import BlockEdit
+from model.block_supply import BlockEdit
 from model.kv_cache import KVCache, KVShape
 from model.sampler import Draw, Sampled, sample
 from model.support import max_context_tokens
@@ -74,6 +74,13 @@ class ModelRunner:
         self._backend = backend
         self._device = model.device
         model.get_input_embeddings().register_forward_pre_hook(self._count_rows)
+
+    @torch.inference_mode()
+    def edit(self, edits: Sequence[BlockEdit]) -> None:
+        """Carry out edits of blocks; they are done when this returns."""
+        self.cache.edit(edits)
+        if self._device.type == "cuda":
+            torch.cuda.current_stream().synchronize()  # transfers run on streams of their own
 
     @torch.inference_mode()
     def forward(self, rows: Sequence[BatchRow], edits: Sequence[BlockEdit]) -> torch.Tensor:

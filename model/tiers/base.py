@@ -44,7 +44,8 @@ class Record:
 @dataclass(frozen=True, slots=True)
 class Hold:
     """A conversation's claim on the chain of records that ends in `tail`: what was parked under one
-    of its turns. `used_at` is wall-clock seconds, `num_uses` how often it was come back to."""
+    of its turns. `used_at` is wall-clock seconds, `num_uses` how often it was come back to; `ttl_s`
+    and `priority` are hints to `eviction`."""
 
     conversation_id: str
     turn_id: str
@@ -52,10 +53,20 @@ class Hold:
     num_tokens: int
     used_at: float
     num_uses: int = 0
+    ttl_s: float = 0.0
+    priority: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """What an earlier process left in a tier, in no order; what could not be read is left out."""
+
+    records: Sequence[Record]
+    holds: Sequence[Hold]
 
 
 class TierError(Exception):
-    """A tier can't do what it was asked for. Never leaves the engine: it is a miss with a reason."""
+    """A tier can't do what it was asked for. It never leaves the engine: a miss with a reason."""
 
 
 class TierFullError(TierError):
@@ -89,9 +100,8 @@ class Storage(Protocol):
         """What one record takes up."""
         ...
 
-    def open(self) -> list[Record]:
-        """Find what an earlier process left, each with its parent or without one; what can't be
-        read is dropped. Raises TierUnavailableError."""
+    def open(self) -> Contents:
+        """Find what an earlier process left. Raises TierUnavailableError."""
         ...
 
     def write(self, record: Record, payload: memoryview) -> None:
@@ -110,6 +120,19 @@ class Storage(Protocol):
 
     def erase(self, keys: Sequence[BlockHash]) -> None:
         """As `remove`, and when this returns their bytes can't be found on the medium."""
+        ...
+
+    def put_hold(self, hold: Hold) -> None:
+        """Note a claim; the last of a turn counts. Raises TierUnavailableError."""
+        ...
+
+    def drop_hold(self, conversation_id: str, turn_id: str) -> None:
+        """Forget a turn's claim. Raises TierUnavailableError."""
+        ...
+
+    def drop_holds(self, conversation_id: str) -> None:
+        """Forget a conversation, such that its id can't be found on the medium. Raises
+        TierUnavailableError."""
         ...
 
     def verify(self) -> list[Record]:

@@ -76,4 +76,4 @@ class Books:
         return list(self.cache.pool.free_block_ids())
 
     def copies(self) -> list[tuple[int, int]]:
-        return [(e.source, e.target) for e in self.cache.take_edits()]
+        return [(e.source, e.target) for e in self.cache.supply.take_edits()]
