@@ -179,7 +179,7 @@ class Restores:
     # End
 
     def settle(self, transfer: Transfer, now_s: float) -> Sequence | None:
-        """A transfer is over; the sequence that waits no longer, if it was the last it waited for."""
+        """A transfer is over; its sequence, if that was the last it waited for."""
         if transfer in self._stuck:
             self._supply.release(self._stuck.pop(transfer))
             return None

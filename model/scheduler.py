@@ -88,9 +88,8 @@ class Scheduler:
             if sequence.num_uncomputed_tokens > 1:
                 self._extend(plan, sequence)
         self._admit(plan)
-        assert plan.by_id or not self.has_work or self._cache.tiering.num_in_flight, (
-            "nobody gets on"
-        )
+        waits = self._cache.tiering.num_in_flight > 0
+        assert plan.by_id or waits or not self.has_work, "nobody gets on"
         return list(plan.by_id.values())
 
     def _extend(self, plan: _Plan, sequence: Sequence) -> None:
