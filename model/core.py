@@ -36,6 +36,7 @@ from model.messages import (
     GenerationStarted,
     SampledLogprobs,
     TableView,
+    TierName,
 )
 from model.sampler import Draw, Sampled
 from model.scheduler import Scheduled, Scheduler
@@ -355,6 +356,11 @@ class EngineCore:
         except AssertionError:
             logger.exception("the block books don't balance")
             self.statistics.num_books_failures += 1
+
+    def park(self, conversation_id: str, tier: TierName) -> bool:
+        """Store a conversation's tables in a tier and give their blocks up then; False if there is
+        no such tier, or nothing on the device."""
+        return self.cache.tiering.park(conversation_id, tier)
 
     def release(self, conversation_id: str) -> int:
         """Forget a conversation's parked tables and what only they held; the blocks freed."""

@@ -110,7 +110,7 @@ class KVCache:
 
     def _side_stream(self) -> torch.cuda.Stream:
         if self._stream is None:
-            self._stream = torch.cuda.Stream(self._blocks.device)
+            self._stream = torch.cuda.Stream(self._blocks.device)  # type: ignore[no-untyped-call]
         return self._stream
 
     def edit(self, edits: Iterable[BlockEdit]) -> None:
@@ -124,4 +124,4 @@ class KVCache:
 
 def _bytes_of(block: torch.Tensor) -> memoryview:
     """A contiguous CPU tensor's memory, as bytes."""
-    return memoryview(block.view(torch.uint8).numpy()).cast("B")
+    return memoryview(block.view(torch.uint8).numpy()).cast("B")  # type: ignore[arg-type]

@@ -48,6 +48,11 @@ class ShadowRunner:
             logits[i, end % self._vocab_size] = 50.0
         return logits
 
+    @property
+    def blocks(self) -> "ShadowRunner":
+        """What transfers move."""
+        return self
+
     # What transfers need of blocks: a slot is eight bytes.
 
     @property
