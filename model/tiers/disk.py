@@ -19,7 +19,7 @@ from model.tiers.base import (
 )
 from model.tiers.cipher import Cipher
 from model.tiers.folder import LockedFolder, identity_folder, medium_errors
-from model.tiers.records import NO_NONCE, Bytes, Header, RecordFormat, record_checksum
+from model.tiers.records import NO_NONCE, Bytes, RecordFormat, record_checksum
 from model.tiers.segment import segment_header
 from model.tiers.segment_log import Place, SegmentLog
 
@@ -117,18 +117,18 @@ class DiskStorage:
         if place is None:
             raise RecordLostError("there is no such record")
         into = into.cast("B")
-        header = self._read(place, self._sealed if self._cipher else into)
+        nonce = self._read(place, self._sealed if self._cipher else into)
         try:
-            if header is None or header.record != record:
+            if nonce is None or place.record != record:
                 raise RecordLostError(f"{self.path}: a record isn't what was written")
             if self._cipher:
                 bound_to = self._log.header_bytes[1:]
-                self._cipher.unseal(header.nonce, self._sealed, bound_to, into)
+                self._cipher.unseal(nonce, self._sealed, bound_to, into)
         except RecordLostError:
             self._log.lose(place)
             raise
 
-    def _read(self, place: Place, stored: memoryview) -> Header | None:
+    def _read(self, place: Place, stored: memoryview) -> bytes | None:
         with medium_errors(self.path):
             try:
                 return self._log.read(place, stored)

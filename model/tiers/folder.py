@@ -58,10 +58,14 @@ class LockedFolder:
                 os.close(self._lock)
                 raise
 
+    def open_file(self, name: str, flags: int) -> int:
+        """A descriptor, the caller's to close."""
+        return os.open(name, flags | os.O_CLOEXEC, 0o600, dir_fd=self._folder)
+
     @contextmanager
     def file(self, name: str, flags: int) -> Iterator[int]:
         """The file's descriptor for as long as it is needed."""
-        fd = os.open(name, flags | os.O_CLOEXEC, 0o600, dir_fd=self._folder)
+        fd = self.open_file(name, flags)
         try:
             yield fd
         finally:

@@ -34,7 +34,7 @@ def segment_header(identity: Identity, cipher: str | None) -> bytes:
     """What each segment of the identity begins with; all of it has to be right."""
     text = identity_text(identity, cipher)
     head = _MAGIC + len(text).to_bytes(4, "little") + text
-    return head + checksum([head])
+    return head + checksum(head)
 
 
 def segment_number(name: str) -> int | None:
@@ -116,8 +116,11 @@ class Segment:
 
     def read(self, slot: int, into: Sequence[bytearray | memoryview]) -> bool:
         """Fill the buffers with a record's bytes, in one call; whether there were as many."""
-        with self._folder.file(self._name, os.O_RDONLY) as fd:
+        fd = self._folder.open_file(self._name, os.O_RDONLY)
+        try:
             return os.preadv(fd, into, self.offset(slot)) == self._record_bytes
+        finally:
+            os.close(fd)
 
     def mark_dead(self, slots: Sequence[int]) -> None:
         """Note on the medium that the slots' records were given up."""

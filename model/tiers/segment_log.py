@@ -25,7 +25,6 @@ from model.tiers.records import (
     CHECKSUM_BYTES,
     HEADER_BYTES,
     Bytes,
-    Header,
     RecordFormat,
     record_checksum,
 )
@@ -159,18 +158,14 @@ class SegmentLog:
             self._newest = self._segments[segment.number] = segment
         return self._newest
 
-    def read(self, place: Place, payload: memoryview) -> Header | None:
-        """Fill `payload` with the stored bytes; None if anything isn't what was written.
-
-        The header is what `header_bytes` has until the next read.
-        """
+    def read(self, place: Place, payload: memoryview) -> bytes | None:
+        """Fill `payload` with the stored bytes; the nonce, or None if anything isn't what was
+        written. The header is what `header_bytes` has until the next read."""
         if not place.segment.read(place.slot, [self._header, payload, self._checksum]):
             return None
-        header = self._format.parse(self._header)
-        if header is None or not header.is_live or header.record != place.record:
+        if record_checksum(self._header, payload) != self._checksum:
             return None
-        is_right = record_checksum(self._header, payload) == self._checksum
-        return header if is_right else None
+        return self._format.nonce_of(self._header, place.record)
 
     @property
     def header_bytes(self) -> memoryview:
