@@ -129,6 +129,11 @@ class EngineCore:
         """Whether a step would do anything."""
         return self._scheduler.has_work
 
+    @property
+    def is_due(self) -> bool:
+        """Whether time alone gives it something to do: a transfer to order, or to give up."""
+        return self.is_stalled or self.cache.tiering.is_due()
+
     def submit(self, request: GenerationRequest) -> list[Output]:
         """Let a generation wait for its turn. Raises InvalidGenerationError or EngineBusyError.
 

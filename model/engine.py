@@ -35,6 +35,7 @@ from model.messages import (
     GenerationFinished,
     GenerationRequest,
     TableView,
+    TierName,
 )
 from model.process import EngineProcess
 from model.wire import Answer, Cancel, Events, Failure, LoadFailed, Progress, Query, Ready, Submit
@@ -102,8 +103,13 @@ class Engine:
         self._supervisor = asyncio.create_task(self._supervise(), name="engine supervisor")
         return await self._loaded
 
-    async def close(self) -> None:
-        """End the process; running generations fail with EngineUnavailableError."""
+    async def close(self, store_s: float = 0.0) -> None:
+        """End the process; running generations fail with EngineUnavailableError. For so many
+        seconds it may store before what it has, for the next start."""
+        if store_s and self._state is EngineState.READY:
+            with suppress(TimeoutError, ModelError):
+                async with asyncio.timeout(store_s):
+                    await self._query("store_all")
         if self._state is not EngineState.FAILED:
             self._state = EngineState.CLOSED
         self._closing.set()
@@ -181,17 +187,29 @@ class Engine:
         tables: tuple[TableView, ...] = await self._query("tables", conversation_id)
         return tables
 
+    async def park(self, conversation_id: str, tier: TierName) -> bool:
+        """Move a conversation from the device to a tier, in a while; False if there is no such
+        tier, or nothing of it on the device. Raises EngineUnavailableError."""
+        return bool(await self._query("park", conversation_id, tier))
+
+    async def stored_conversations(self) -> frozenset[str]:
+        """Whoever has something in a tier. Raises EngineUnavailableError."""
+        found: frozenset[str] = await self._query("conversations")
+        return found
+
     async def stats(self) -> EngineStats:
         """A snapshot of what the engine counts. Raises EngineUnavailableError."""
         stats: EngineStats = await self._query("stats")
         return replace(stats, num_restarts=self._num_restarts)
 
-    async def _query(self, name: str, argument: str | None = None) -> Any:  # noqa: ANN401 (by name)
+    async def _query(
+        self, name: str, argument: str | None = None, tier: TierName | None = None
+    ) -> Any:  # noqa: ANN401 (by name)
         process = self._ready_process()
         query_id = next(self._query_ids)
         answer = self._queries[query_id] = asyncio.get_running_loop().create_future()
         try:
-            process.send(Query(query_id, name, argument))
+            process.send(Query(query_id, name, argument, tier))
             return await answer
         finally:
             self._queries.pop(query_id, None)

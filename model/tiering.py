@@ -144,6 +144,12 @@ class Tiering:
         """Whoever has something in a tier."""
         return frozenset(c for tier in self._tiers for c in tier.tree.conversations())
 
+    def close(self, timeout_s: float = 10.0) -> bool:
+        """Bring the media into order for the next process; whether all was done in time."""
+        self.launch()
+        closed = [tier.close(timeout_s) for tier in self._tiers]
+        return all(closed)
+
     def holders(self) -> Counter[int]:
         """How often transfers hold each block."""
         return self._restores.holders() + self._spills.holders()
