@@ -68,7 +68,7 @@ class TextTokenizer:
 
 
 def assemble(
-    config: EngineConfig, on_progress: OnProgress, wake: Callable[[], None]
+    config: EngineConfig, on_progress: OnProgress, wake: Callable[[], None] = lambda: None
 ) -> tuple[EngineCore, EngineInfo]:
     """Load everything; `wake` is called, from other threads, when a transfer is over. Raises
     ModelLoadError with what to do; may take minutes the first time."""

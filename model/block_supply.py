@@ -137,14 +137,18 @@ class BlockSupply:
             self._poison(block_id)
         return was_named
 
-    def drop_parked(self, turn_id: str, *, keep_names: bool = False) -> int:
+    def drop_parked(
+        self, turn_id: str, *, keep_names: bool = False, is_erased: bool = False
+    ) -> int:
         """Release a parked table; the blocks that became free. They lose their names, unless they
-        may still serve until they are reused."""
+        may still serve until they are reused; and their bytes, if those are to be erased."""
         block_ids = self._parked.take(turn_id).table.block_ids
         num_free_before = self._pool.num_free
         for block_id in block_ids:
             if not keep_names and self._pool.ref_count(block_id) == 1:
                 self.forget(block_id)
+                if is_erased:
+                    self._edits.append(BlockEdit(None, block_id))
         self.release(reversed(block_ids))
         return self._pool.num_free - num_free_before
 

@@ -302,15 +302,20 @@ class CacheManager:
 
     def release_conversation(self, conversation_id: str) -> int:
         """Give up a conversation's parked tables, and the names of the blocks that become free; how
-        many those are. Blocks that were taken from it before may keep theirs until reused. What
-        only it has in the tiers is erased."""
+        many those are; their bytes go, and what only it has in the tiers. Blocks that were taken
+        from it before may keep theirs until reused."""
         self._records.forget(conversation_id)
         self.tiering.release(conversation_id)
-        return self.evict(conversation_id)
+        return self._drop(conversation_id, is_erased=True)
 
     def evict(self, conversation_id: str) -> int:
-        """As `release_conversation`, but the conversation is remembered."""
-        return sum(self.supply.drop_parked(p.turn_id) for p in self._parked.of(conversation_id))
+        """Give up a conversation's parked tables; how many blocks became free. What the tiers have
+        stays, and the conversation is remembered."""
+        return self._drop(conversation_id)
+
+    def _drop(self, conversation_id: str, *, is_erased: bool = False) -> int:
+        tables = self._parked.of(conversation_id)
+        return sum(self.supply.drop_parked(p.turn_id, is_erased=is_erased) for p in tables)
 
     def evict_all(self) -> int:
         """Forget everything that no running sequence holds; how many blocks that were."""
@@ -339,24 +344,19 @@ class CacheManager:
         return len(running), len(parked), named, self.pool.num_free - named
 
     def view(self, conversation_id: str, now_s: float, block_bytes: int) -> tuple[TableView, ...]:
-        """The conversation's tables, parked and running."""
-        viewer = TableViewer(self.pool, self.index, self.block_size, block_bytes)
-        parked = [
-            viewer.view(
-                p.turn_id,
-                p.table.block_ids,
-                len(p.token_ids),
-                p.num_computed_tokens,
-                idle_s=now_s - p.parked_s,
-            )
-            for p in self._parked.of(conversation_id)
-        ]
+        """The conversation's tables: parked, running, and those that only tiers have."""
+        viewer = TableViewer(
+            self.pool, self.index, self.tiering.tiers(), self.block_size, block_bytes
+        )
+        parked = [viewer.parked(p, now_s) for p in self._parked.of(conversation_id)]
         running = [
-            viewer.view(s.id, s.table.block_ids, s.num_tokens, s.num_computed_tokens, idle_s=None)
+            viewer.running(s)
             for s in self._running.values()
             if s.request.conversation_id == conversation_id
         ]
-        return (*parked, *running)
+        shown = {view.turn_id for view in (*parked, *running)}
+        stored = viewer.stored(conversation_id, shown, self.tiering.wall_s())
+        return (*parked, *running, *stored)
 
     def check(self) -> None:
         """The books: raises AssertionError with the block that is off."""

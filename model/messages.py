@@ -178,18 +178,24 @@ class EngineInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlockView:
-    """One block of a table: how many of its slots are computed, where it is, who shares it."""
+    """One block of a table: how many of its slots are computed, where it is, who shares it.
 
-    block_id: int
+    `block_id` is None where the device doesn't have it; `tier` is the quickest that has it, and
+    `stored_in` are those below the device.
+    """
+
+    block_id: int | None
     num_tokens: int
     tier: TierName
     num_holders: int
     block_hash: str | None
+    stored_in: tuple[TierName, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableView:
-    """A conversation's block table, as parked under a turn or in use by it."""
+    """A conversation's block table, as parked under a turn, in use by it, or stored in a tier.
+    `num_bytes` are those of its blocks, each counted once wherever it is."""
 
     turn_id: str
     is_running: bool

@@ -55,6 +55,7 @@ class Tiering:
         hasher: BlockHasher,
     ) -> None:
         self.costs = setup.costs
+        self.wall_s = setup.wall_clock
         self._tiers = setup.tiers
         self._worth = setup.worth
         self._parked = parked

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Protocol
 
+from model.eviction import Score
 from model.messages import TierName, TierStats
 from model.prefix_index import BlockHash
 from model.tiers.base import Hold, Record, RecordLostError, Storage, TierError, TierFullError
@@ -148,7 +149,8 @@ class Tier:
         if not items:
             self._take_hold(flight)
             return None
-        room = self._make_room(len(items), {pinned} if pinned else set())
+        worth = self._worth(items[0].record, hold)
+        room = self._make_room(len(items), {pinned} if pinned else set(), worth)
         if room <= 0:
             return None
         transfer = Transfer(self.name, Urgency.SPILL, tuple(items[:room]), source)
@@ -156,14 +158,15 @@ class Tier:
         self._orders.append(transfer)
         return transfer
 
-    def _make_room(self, num_records: int, pinned: set[BlockHash]) -> int:
-        """How many records may be written now, `num_records` at the most."""
+    def _make_room(self, num_records: int, pinned: set[BlockHash], worth: Score) -> int:
+        """How many records of that worth may be written now, `num_records` at the most. What is
+        worth more stays, so that two that don't fit together don't drive each other out."""
         coming = sum(len(t.items) for t in self._spills)
         lacking = len(self.tree) + coming + num_records - self.max_records
         if lacking > 0:
             pinned |= {f.pinned for f in self._spills.values() if f.pinned}
             wanted = max(lacking, self.max_records // _EVICTION_SHARE)
-            gone, moved = self.tree.evict(wanted, self._worth, pinned)
+            gone, moved = self.tree.evict(wanted, self._worth, pinned, below=worth)
             self._counts["evicted"] += len(gone)
             self._remove(gone)
             self._note_holds(moved)

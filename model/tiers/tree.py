@@ -156,17 +156,24 @@ class RecordTree:
         return gone
 
     def evict(
-        self, num_records: int, worth: Worth, pinned: Collection[BlockHash] = ()
+        self,
+        num_records: int,
+        worth: Worth,
+        pinned: Collection[BlockHash] = (),
+        below: Score | None = None,
     ) -> tuple[list[Record], list[Hold]]:
-        """Take out `num_records` leaves, those that are worth least first, but none that is pinned;
-        they, and the holds whose chains are shorter now. `worth(record, hold)` is asked for each
-        hold on a leaf, the highest counts; for a leaf nobody holds, `hold` is None."""
+        """Take out up to `num_records` leaves, those that are worth least first, but none that is
+        pinned or worth as much as `below`; they, and the holds whose chains are shorter now.
+        `worth(record, hold)` is asked for each hold on a leaf, the highest counts; for a leaf
+        nobody holds, `hold` is None."""
         waiting = [(self._worth(node, worth), key) for key, node in self._leaves()]
         heapify(waiting)
         gone: list[Record] = []
         moved: dict[tuple[str, str], Hold] = {}
         while waiting and len(gone) < num_records:
-            _, key = heappop(waiting)
+            value, key = heappop(waiting)
+            if below is not None and value >= below:
+                break
             if key in pinned:
                 continue
             node = self._nodes[key]

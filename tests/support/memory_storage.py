@@ -4,7 +4,6 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from model.block_pool import BlockPool
 from model.messages import TierName
 from model.prefix_index import BlockHash
 from model.tiers.base import (
@@ -129,8 +128,8 @@ class NumberedBlocks:
 
     block_bytes = 1
 
-    def __init__(self, pool: BlockPool) -> None:
-        self.contents = bytearray(pool.num_blocks)
+    def __init__(self, num_blocks: int) -> None:
+        self.contents = bytearray(num_blocks)
 
     @contextmanager
     def reading(self, block_id: int, num_tokens: int) -> Iterator[memoryview]:
