@@ -86,6 +86,7 @@ class SegmentLog:
         for number in sorted(n for n in numbers if n is not None):
             self._load(self._segment(number))
         self._newest = self._segments[max(self._segments)] if self._segments else None
+        self._cut_dead_ends()
         # The quota may have become smaller.
         while self._segments and self.used_bytes + self._reserve_bytes > self._quota_bytes:
             oldest = self._segments[min(self._segments)]

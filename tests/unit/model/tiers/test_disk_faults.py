@@ -413,3 +413,28 @@ def test_files_that_are_none_of_its_own_are_left_alone(disk):
     disk.open()
 
     assert (disk.path / "notes.txt").read_text() == (disk.path / "x.kv").read_text() == "mine"
+
+
+def test_a_move_that_was_cut_short_leaves_one_record_that_is_removed_for_good(
+    tmp_path, failing, monkeypatch
+):
+    storage = opened(tmp_path, quota=12 * RECORD_BYTES)
+    last = fill_up(storage) - 1
+    storage.remove([key(0)])
+    failing("ftruncate", errno.EIO)
+    with pytest.raises(TierUnavailableError):
+        storage.write(record(50), payload(50))
+    monkeypatch.undo()
+    storage.close()
+
+    moved = [n for n in range(last + 1) if num_copies(tmp_path, payload(n)) == 2]
+    assert len(moved) == 1
+    assert sorted(r.position for r in storage.open()) == list(range(1, last + 1))
+    storage.remove([key(moved[0])])
+    storage.close()
+    assert record(moved[0]) not in storage.open()
+    storage.close()
+
+
+def num_copies(folder, data):
+    return sum(f.read_bytes().count(bytes(data)) for f in folder.rglob("*.kv"))

@@ -21,8 +21,7 @@ from tests.support.tier_records import (
     record,
 )
 
-NUMBERS = st.integers(0, 14)
-SETS = st.sets(NUMBERS, max_size=5)
+SETS = st.sets(st.integers(0, 14), max_size=5)
 
 
 class DiskMachine(RuleBasedStateMachine):
@@ -45,8 +44,12 @@ class DiskMachine(RuleBasedStateMachine):
         segment_bytes = 3 * storage.record_bytes()
         return DiskStorage(self.folder, IDENTITY, quota, segment_bytes, self.cipher)
 
-    @rule(number=NUMBERS)
-    def write(self, number):
+    @rule(numbers=st.permutations(range(15)), count=st.integers(1, 15))
+    def write(self, numbers, count):
+        for number in numbers[:count]:
+            self.write_one(number)
+
+    def write_one(self, number):
         try:
             self.storage.write(record(number), payload(number))
         except TierFullError:
@@ -55,8 +58,12 @@ class DiskMachine(RuleBasedStateMachine):
             self.there.add(number)
             self.erased.discard(number)
 
-    @rule(number=NUMBERS)
-    def read(self, number):
+    @rule()
+    def read(self):
+        for number in range(15):
+            self.read_one(number)
+
+    def read_one(self, number):
         into = memoryview(bytearray(BLOCK_BYTES))
         try:
             self.storage.read(record(number), into)
@@ -121,7 +128,7 @@ class DiskMachine(RuleBasedStateMachine):
 
     def teardown(self):
         for number in self.there:
-            self.read(number)
+            self.read_one(number)
         self.storage.close()
         shutil.rmtree(self.folder)
 
