@@ -11,6 +11,7 @@ Invariants:
 
 import asyncio
 import logging
+import os
 import secrets
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
@@ -38,6 +39,8 @@ from model.messages import (
     TierName,
 )
 from model.process import EngineProcess
+from model.tiers.base import TierError
+from model.tiers.cpu import create_memory
 from model.wire import Answer, Cancel, Events, Failure, LoadFailed, Progress, Query, Ready, Submit
 
 logger = logging.getLogger(__name__)
@@ -98,6 +101,7 @@ class Engine:
     async def start(self) -> EngineInfo:
         """Start the process and wait until it is ready. Raises ModelLoadError."""
         assert self._supervisor is None, "started twice"
+        self._set_memory_aside()
         self._loaded = asyncio.get_running_loop().create_future()
         # Owned by this object, ended by `close`.
         self._supervisor = asyncio.create_task(self._supervise(), name="engine supervisor")
@@ -122,6 +126,18 @@ class Engine:
         self._fail_in_flight(EngineUnavailableError, "the engine was closed")
         if self._loaded and not self._loaded.done():
             self._loaded.set_exception(EngineUnavailableError("the engine was closed"))
+        if self._config.cpu_tier_fd is not None:
+            os.close(self._config.cpu_tier_fd)
+            self._config = replace(self._config, cpu_tier_fd=None)
+
+    def _set_memory_aside(self) -> None:
+        """The CPU tier's, which outlives the processes that use it. Raises ModelLoadError."""
+        if self._config.cpu_tier_bytes and self._config.kv_dir is not None:
+            try:
+                memory = create_memory(self._config.cpu_tier_bytes)
+            except TierError as exc:
+                raise ModelLoadError(str(exc)) from exc
+            self._config = replace(self._config, cpu_tier_fd=memory)
 
     # Generations
 

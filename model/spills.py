@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from collections.abc import Sequence as Items
 from dataclasses import dataclass
+from itertools import pairwise
 
 from model.block_pool import BlockPool
 from model.block_supply import BlockSupply
@@ -26,6 +27,8 @@ from model.tiers.transfers import Item, Transfer
 _MAX_SPILLS = 2
 """For each tier, so that a restore waits for one piece at the most and pieces follow closely."""
 _MAX_ITEMS = 32
+_NO_BLOCK = -1
+"""In place of the device's block, in what is copied from another tier."""
 _PATIENCE_S = 30.0
 _LOW_RESERVE, _HIGH_RESERVE = 0.1, 0.3
 """Shares of the pool that can be had without a loss: fewer than the first start spilling what idles
@@ -73,6 +76,7 @@ class Spills:
         self._spills: dict[Transfer, _Spill] = {}
         self._stuck: dict[Transfer, frozenset[int]] = {}
         self._held: dict[Transfer, list[int]] = {}
+        self._copied: dict[Transfer, tuple[Tier, list[Record]]] = {}
         self._wanted: dict[str, TierName] = {}  # conversations that are to leave the device
         self._is_hurried = False
         self._is_short = False
@@ -84,8 +88,11 @@ class Spills:
         return next((t for t in self._tiers if parked.last_key in t.tree), None)
 
     def has_unstored(self) -> bool:
-        """Whether any parked table lacks in a tier that would take it."""
-        return any(self._lacks(tier, p) for tier in self._tiers for p in self._parked)
+        """Whether anything lacks in a tier that would take it."""
+        if any(self._lacks(tier, p) for tier in self._tiers for p in self._parked):
+            return True
+        pairs = [(a, b) for a, b in pairwise(self._tiers) if a.is_on and b.is_on]
+        return any(h.tail not in b.tree for a, b in pairs for h in a.tree.holds())
 
     def _lacks(self, tier: Tier, parked: ParkedTable) -> bool:
         is_claimed = parked.turn_id == parked.conversation_id  # restored, for one generation
@@ -118,6 +125,9 @@ class Spills:
                 if tier.num_spills >= _MAX_SPILLS:
                     break
                 self._spill(tier, parked, now_s)
+        for upper, lower in pairwise(self._tiers):
+            if upper.is_on and lower.is_on and lower.num_spills < _MAX_SPILLS:
+                self._copy_down(upper, lower, now_s)
 
     def _due(self, tier: Tier, now_s: float) -> list[ParkedTable]:
         """The tables to store, what is given up next first."""
@@ -154,6 +164,30 @@ class Spills:
         self._held[transfer] = [item.block_id for item in transfer.items]
         self._supply.hold(self._held[transfer])
 
+    def _copy_down(self, upper: Tier, lower: Tier, now_s: float) -> None:
+        """Store in the lower tier what idles in the upper one, and isn't on the device any more:
+        the one that was used longest ago, and in time before the upper one needs the room."""
+        is_short = len(upper.tree) > (1.0 - _LOW_RESERVE) * upper.max_records
+        after_s = 0.0 if is_short or self._is_hurried else self._config.after_s(lower.name)
+        before = self._wall_clock() - after_s
+        busy = {spill.turn_id for spill in self._spills.values()}
+        idle = [
+            hold
+            for hold in upper.tree.holds()
+            if hold.used_at <= before and hold.tail not in lower.tree and hold.turn_id not in busy
+        ]
+        if not idle:
+            return
+        hold = min(idle, key=lambda hold: hold.used_at)
+        records = list(lower.missing(upper.tree.chain(hold.tail)))[:_MAX_ITEMS]
+        items = [Item(record, _NO_BLOCK) for record in records]
+        transfer = lower.spill(items, hold, source=upper.storage)
+        if transfer is not None:
+            upper.pin(records)
+            self._spills[transfer] = _Spill(hold.turn_id, now_s)
+            self._held[transfer] = []
+            self._copied[transfer] = (upper, records)
+
     def _hold(self, parked: ParkedTable, now_s: float) -> Hold:
         return Hold(
             conversation_id=parked.conversation_id,
@@ -181,6 +215,9 @@ class Spills:
 
     def settle(self, transfer: Transfer) -> None:
         """A spill is over, whatever came of it."""
+        if (copied := self._copied.pop(transfer, None)) is not None:
+            tier, records = copied
+            tier.unpin(records)
         if (busy := self._stuck.pop(transfer, None)) is not None:
             self._supply.release(busy)
             return
@@ -193,7 +230,8 @@ class Spills:
             if now_s - spill.started_s < _PATIENCE_S:
                 continue
             tier = next(t for t in self._tiers if t.name is transfer.tier)
-            _, self._stuck[transfer] = tier.abandon(transfer)
+            _, busy = tier.abandon(transfer)
+            self._stuck[transfer] = busy - {_NO_BLOCK}
             self._supply.hold(self._stuck[transfer])
             del self._spills[transfer]
             self._supply.release(self._held.pop(transfer))

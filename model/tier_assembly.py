@@ -19,7 +19,9 @@ from model.spills import SpillConfig
 from model.tiering import TierSetup
 from model.tiers.base import Identity, Record, Storage, TierError
 from model.tiers.cipher import Cipher
+from model.tiers.cpu import CpuStorage
 from model.tiers.disk import DiskStorage
+from model.tiers.holds import HoldLog
 from model.tiers.tier import Tier
 from model.tiers.transfers import Transfers
 from model.worth import Worth
@@ -50,21 +52,24 @@ def build_tiers(
     costs = CostModel(hasher.block_size, blocks.block_bytes)
     worth = Worth(config.eviction, costs, hasher.block_size, blocks.block_bytes, around.wall_clock)
     tiers: list[Tier] = []
-    for storage, share in _media(config, _identity(hasher, blocks)):
+    for medium in _media(config, _identity(hasher, blocks)):
+        storage = medium.storage
         try:
-            contents = storage.open()
+            records = storage.open()
+            holds = medium.holds.open()
             _measure_restore(storage, blocks.block_bytes, costs, around.clock)
         except TierError as exc:
             logger.warning("serving without the %s tier: %s", storage.name, exc)
             continue
         tier = Tier(
             Transfers(storage, blocks, around.clock, around.wake),
-            max_records=int(storage.quota_bytes * share) // storage.record_bytes(),
+            medium.holds,
+            max_records=int(storage.quota_bytes * medium.share) // storage.record_bytes(),
             block_size=hasher.block_size,
             worth=worth.of_record,
             clock=around.clock,
         )
-        tier.rebuild(contents.records, contents.holds)
+        tier.rebuild(records, holds)
         tiers.append(tier)
     if tiers:
         _measure_compute(runner, hasher.block_size, costs, around.clock)
@@ -86,15 +91,34 @@ def _identity(hasher: BlockHasher, blocks: KVCache) -> Identity:
     )
 
 
-def _media(config: EngineConfig, identity: Identity) -> Iterator[tuple[Storage, float]]:
-    """The media, quickest first, and the share of each that live records may take up."""
-    if config.kv_dir is None or config.disk_tier_bytes <= 0:
+@dataclass(frozen=True, slots=True)
+class _Medium:
+    """A tier's storage, the share of it that live records may take up, and its claims."""
+
+    storage: Storage
+    share: float
+    holds: HoldLog
+
+
+def _media(config: EngineConfig, identity: Identity) -> Iterator[_Medium]:
+    """The media, quickest first."""
+    if config.kv_dir is None:
         return
+    if config.cpu_tier_bytes and config.cpu_tier_fd is not None:
+        storage = CpuStorage(identity, config.cpu_tier_bytes, config.cpu_tier_fd)
+        yield _Medium(storage, 1.0, HoldLog(config.kv_dir / "cpu", identity))
+    if config.disk_tier_bytes:
+        disk = DiskStorage(config.kv_dir, identity, config.disk_tier_bytes, cipher=_cipher(config))
+        yield _Medium(disk, _DISK_SHARE, HoldLog(config.kv_dir, identity))
+
+
+def _cipher(config: EngineConfig) -> Cipher | None:
+    if config.kv_key is None:
+        return None
     try:
-        cipher = Cipher.from_text(config.kv_key) if config.kv_key else None
+        return Cipher.from_text(config.kv_key)
     except TierError as exc:
         raise ModelLoadError(f"the disk tier can't be encrypted: {exc}") from exc
-    yield DiskStorage(config.kv_dir, identity, config.disk_tier_bytes, cipher=cipher), _DISK_SHARE
 
 
 def _measure_restore(

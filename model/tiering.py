@@ -147,7 +147,6 @@ class Tiering:
 
     def close(self, timeout_s: float = 10.0) -> bool:
         """Bring the media into order for the next process; whether all was done in time."""
-        self.launch()
         closed = [tier.close(timeout_s) for tier in self._tiers]
         return all(closed)
 

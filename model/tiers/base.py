@@ -57,14 +57,6 @@ class Hold:
     priority: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Contents:
-    """What an earlier process left in a tier, in no order; what could not be read is left out."""
-
-    records: Sequence[Record]
-    holds: Sequence[Hold]
-
-
 class TierError(Exception):
     """A tier can't do what it was asked for. It never leaves the engine: a miss with a reason."""
 
@@ -100,8 +92,9 @@ class Storage(Protocol):
         """What one record takes up."""
         ...
 
-    def open(self) -> Contents:
-        """Find what an earlier process left. Raises TierUnavailableError."""
+    def open(self) -> list[Record]:
+        """Find what an earlier process left, in no order; what can't be read is left out. Raises
+        TierUnavailableError."""
         ...
 
     def write(self, record: Record, payload: memoryview) -> None:
@@ -122,21 +115,29 @@ class Storage(Protocol):
         """As `remove`, and when this returns their bytes can't be found on the medium."""
         ...
 
-    def put_hold(self, hold: Hold) -> None:
-        """Note a claim; the last of a turn counts. Raises TierUnavailableError."""
-        ...
-
-    def drop_hold(self, conversation_id: str, turn_id: str) -> None:
-        """Forget a turn's claim. Raises TierUnavailableError."""
-        ...
-
-    def drop_holds(self, conversation_id: str) -> None:
-        """Forget a conversation, such that its id can't be found on the medium. Raises
-        TierUnavailableError."""
-        ...
-
     def verify(self) -> list[Record]:
         """Read everything; drop and return what is damaged."""
+        ...
+
+    def close(self) -> None:
+        """Leave the medium in order for the next process."""
+        ...
+
+
+class Holds(Protocol):
+    """Where a tier's claims are kept, beside its records. Called from the same thread; each call
+    may raise TierFullError or TierUnavailableError."""
+
+    def put(self, hold: Hold) -> None:
+        """Note a claim; the last of a turn counts."""
+        ...
+
+    def drop_turn(self, conversation_id: str, turn_id: str) -> None:
+        """Forget a turn's claim."""
+        ...
+
+    def drop(self, conversation_id: str) -> None:
+        """Forget a conversation, such that its id can't be found on the medium."""
         ...
 
     def close(self) -> None:

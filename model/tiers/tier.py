@@ -15,7 +15,7 @@ from typing import Protocol
 from model.eviction import Score
 from model.messages import TierName, TierStats
 from model.prefix_index import BlockHash
-from model.tiers.base import Hold, Record, RecordLostError, Storage, TierError, TierFullError
+from model.tiers.base import Hold, Holds, Record, RecordLostError, Storage, TierError, TierFullError
 from model.tiers.transfers import Errand, Item, Job, Transfer, Urgency
 from model.tiers.tree import RecordTree, Worth
 
@@ -60,6 +60,7 @@ class Tier:
     def __init__(
         self,
         runner: JobRunner,
+        holds: Holds,
         *,
         max_records: int,
         block_size: int,
@@ -71,12 +72,14 @@ class Tier:
         self.max_records = max_records
         self._block_size = block_size
         self._runner = runner
+        self._holds = holds
         self._orders: list[Job] = []
         self._worth = worth
         self._clock = clock
         self._spills: dict[Transfer, _Flight] = {}
         self._num_restores = 0
         self._abandoned: set[Transfer] = set()
+        self._pins: Counter[BlockHash] = Counter()  # of what another tier is copying from here
         self._off_until_s = 0.0
         self._pause_s = _FIRST_PAUSE_S
         self._counts: Counter[str] = Counter()
@@ -164,7 +167,7 @@ class Tier:
         coming = sum(len(t.items) for t in self._spills)
         lacking = len(self.tree) + coming + num_records - self.max_records
         if lacking > 0:
-            pinned |= {f.pinned for f in self._spills.values() if f.pinned}
+            pinned |= {f.pinned for f in self._spills.values() if f.pinned} | self._pins.keys()
             wanted = max(lacking, self.max_records // _EVICTION_SHARE)
             gone, moved = self.tree.evict(wanted, self._worth, pinned, below=worth)
             self._counts["evicted"] += len(gone)
@@ -194,7 +197,17 @@ class Tier:
         self._note_holds([hold])
         if superseded is not None and superseded != hold.turn_id:
             self._remove(self.tree.supersede(hold.conversation_id, superseded))
-            self._errand(lambda s: s.drop_hold(hold.conversation_id, superseded), Urgency.SPILL)
+            conversation_id = hold.conversation_id
+            self._note(lambda holds: holds.drop_turn(conversation_id, superseded))
+
+    def pin(self, records: Sequence[Record]) -> None:
+        """Give none of these up for room before `unpin`: somebody copies from here."""
+        self._pins.update(record.key for record in records)
+
+    def unpin(self, records: Sequence[Record]) -> None:
+        """The copy is over."""
+        self._pins.subtract(record.key for record in records)
+        self._pins = +self._pins
 
     # Restore
 
@@ -261,8 +274,7 @@ class Tier:
                 flight.hold = None
         gone = self.tree.release(conversation_id)
         self._erase(gone)
-        # Behind the holds that are still to be noted.
-        self._errand(lambda storage: storage.drop_holds(conversation_id), Urgency.SPILL)
+        self._note(lambda holds: holds.drop(conversation_id))
         return len(gone)
 
     def verify(self, on_done: Callable[[int], None]) -> None:
@@ -285,7 +297,11 @@ class Tier:
 
     def _note_holds(self, holds: Sequence[Hold]) -> None:
         for hold in holds:
-            self._errand(partial(_put, hold), Urgency.SPILL)
+            self._note(partial(_put, hold))
+
+    def _note(self, change: Callable[[Holds], None]) -> None:
+        """All such changes have one urgency, so that they are made in their order."""
+        self._errand(lambda storage: change(self._holds), Urgency.SPILL)
 
     def _remove(self, records: Sequence[Record]) -> None:
         keys = [record.key for record in records]
@@ -322,6 +338,8 @@ class Tier:
 
     def close(self, timeout_s: float) -> bool:
         """Carry out what is queued and close the medium; whether it was done in time."""
+        self._note(lambda holds: holds.close())
+        self.launch()
         return self._runner.close(timeout_s)
 
     def check(self) -> None:
@@ -330,5 +348,5 @@ class Tier:
         assert len(self.tree) <= self.max_records, f"{len(self.tree)} records"
 
 
-def _put(hold: Hold, storage: Storage) -> None:
-    storage.put_hold(hold)
+def _put(hold: Hold, holds: Holds) -> None:
+    holds.put(hold)

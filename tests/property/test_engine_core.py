@@ -263,6 +263,7 @@ class TieredMachine(EngineCoreMachine):
         tiers = tuple(
             Tier(
                 runner,
+                runner.storage,
                 max_records=runner.storage.quota_bytes - 2,
                 block_size=BLOCK_SIZE,
                 worth=worth.of_record,
@@ -271,8 +272,7 @@ class TieredMachine(EngineCoreMachine):
             for runner in self.runners
         )
         for tier, medium in zip(tiers, self.media, strict=True):
-            contents = medium.open()
-            tier.rebuild(contents.records, contents.holds)
+            tier.rebuild(medium.open(), list(medium.holds.values()))
         spill = SpillConfig(cpu_after_s=1.0, disk_after_s=3.0)
         return TierSetup(costs=costs, worth=worth, tiers=tiers, spill=spill, wall_clock=self.clock)
 

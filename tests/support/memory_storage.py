@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from model.messages import TierName
 from model.prefix_index import BlockHash
 from model.tiers.base import (
-    Contents,
     Hold,
     Record,
     RecordLostError,
@@ -38,8 +37,8 @@ class MemoryStorage:
     def record_bytes(self) -> int:
         return 1
 
-    def open(self) -> Contents:
-        return Contents(list(self.records.values()), list(self.holds.values()))
+    def open(self) -> list[Record]:
+        return list(self.records.values())
 
     def write(self, record: Record, payload: memoryview) -> None:
         self._require_working()
@@ -67,13 +66,13 @@ class MemoryStorage:
     def erase(self, keys: Sequence[BlockHash]) -> None:
         self.remove(keys)
 
-    def put_hold(self, hold: Hold) -> None:
+    def put(self, hold: Hold) -> None:
         self.holds[hold.conversation_id, hold.turn_id] = hold
 
-    def drop_hold(self, conversation_id: str, turn_id: str) -> None:
+    def drop_turn(self, conversation_id: str, turn_id: str) -> None:
         self.holds.pop((conversation_id, turn_id), None)
 
-    def drop_holds(self, conversation_id: str) -> None:
+    def drop(self, conversation_id: str) -> None:
         self.holds = {k: h for k, h in self.holds.items() if k[0] != conversation_id}
 
     def verify(self) -> list[Record]:

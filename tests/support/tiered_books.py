@@ -34,6 +34,7 @@ class TieredBooks(Books):
         self.tiers = tuple(
             Tier(
                 runner,
+                runner.storage,
                 max_records=max_records,
                 block_size=4,
                 worth=worth.of_record,
@@ -42,8 +43,7 @@ class TieredBooks(Books):
             for runner in self.runners
         )
         for tier, medium in zip(self.tiers, self.media, strict=True):
-            contents = medium.open()
-            tier.rebuild(contents.records, contents.holds)
+            tier.rebuild(medium.open(), list(medium.holds.values()))
         super().__init__(
             num_blocks,
             setup=TierSetup(
