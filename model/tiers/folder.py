@@ -81,11 +81,6 @@ class LockedFolder:
         with suppress(FileNotFoundError):
             os.unlink(name, dir_fd=self._folder)
 
-    def replace(self, name: str, target: str) -> None:
-        """Give a file the name of another, which is gone then, on the disk too."""
-        os.replace(name, target, src_dir_fd=self._folder, dst_dir_fd=self._folder)
-        os.fsync(self._folder)
-
     def sync(self) -> None:
         """Put the names of its files on the disk."""
         os.fsync(self._folder)
@@ -96,6 +91,15 @@ class LockedFolder:
             os.utime(self._lock)
         os.close(self._folder)
         os.close(self._lock)
+
+
+def sync_folder(path: Path) -> None:
+    """Put the names of the folder's files on the disk."""
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
 
 
 def _take(path: Path) -> int:
@@ -177,6 +181,10 @@ def _remove(path: Path) -> bool:
             fd = os.open(path / LOCK_NAME, os.O_RDWR | os.O_CLOEXEC)
             try:
                 _flock(fd, path)
+                # The lock last: a folder without one would never be found again.
+                for file in path.iterdir():
+                    if file.name != LOCK_NAME:
+                        file.unlink()
                 shutil.rmtree(path)
             finally:
                 os.close(fd)
