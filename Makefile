@@ -109,6 +109,8 @@ format: $(STAMPS)/packages ## Format and fix what can be fixed by itself
 .PHONY: docs
 docs: $(STAMPS)/packages ## Write the generated tables again
 	@$(BIN)/python -m app.settings_docs
+	@$(BIN)/python -m app.errors_docs
+	@$(BIN)/python -m app.metrics_docs
 	@$(BIN)/python -m benchmarks architectures --write
 
 .PHONY: clean

@@ -38,7 +38,7 @@ async def authenticate(request: web.Request, handler: Handler) -> web.StreamResp
             key = await _key_of(request)
             if scope not in key.scopes:
                 message = f"this key lacks the scope {scope.value!r}"
-                raise RequestError(403, "missing_scope", message)
+                raise RequestError("missing_scope", message)
             request[KEY], request[OWNER] = key.id, key.owner
     if scope is Scope.CHAT:
         request.app[RATE_LIMIT].count(request[OWNER])
@@ -46,7 +46,7 @@ async def authenticate(request: web.Request, handler: Handler) -> web.StreamResp
 
 
 def _unauthorized(message: str) -> RequestError:
-    return RequestError(401, "invalid_api_key", message)
+    return RequestError("invalid_api_key", message)
 
 
 async def _of_ticket(request: web.Request) -> tuple[KeyId, OwnerId]:

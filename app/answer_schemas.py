@@ -39,10 +39,12 @@ class SessionAnswer(Answer):
     title: str | None
     instructions: str | None
     model: str
+    model_state: Literal["loaded", "other_model", "fingerprint_changed"] | None
     reasoning: str
     metadata: dict[str, str]
     sampling: dict[str, Any]
     pinned: bool
+    auto_title: bool
     active: list[str]
     head: str | None
     forked_from: str | None
@@ -256,6 +258,31 @@ class ErrorEvent(Answer):
     status: int
     error: ErrorDetail
     event_id: str | None = None
+    conversation: str | None = None
+
+
+class SessionStateFrame(Answer):
+    """Where a subscription stands; with `resync`, what happened before can't be told."""
+
+    type: Literal["splice:session.state"]
+    conversation: str
+    revision: int
+    resync: bool
+    session: SessionAnswer | None
+    event_id: str | None = None
+
+
+class SessionChangedFrame(Answer):
+    """A change of a session; `session` is how it is now, for the newest change."""
+
+    type: Literal["splice:session.changed"]
+    conversation: str
+    revision: int
+    change: Literal["turn_started", "turn_ended", "head_moved", "updated", "deleted", "restored"]
+    response_id: str | None
+    status: str | None
+    fields: list[str]
+    session: SessionAnswer | None
 
 
 class PongFrame(Answer):
@@ -277,6 +304,8 @@ ServerFrame = Annotated[
     | TextEvent
     | MetricsEvent
     | ErrorEvent
+    | SessionStateFrame
+    | SessionChangedFrame
     | PongFrame,
     Field(discriminator="type"),
 ]

@@ -11,10 +11,13 @@ from dataclasses import dataclass
 from aiohttp import web
 
 from app.config import AppConfig
+from app.connections import CONNECTIONS
 from app.errors import boundary
-from app.keys import CONFIG, MANAGER, READINESS
+from app.keys import COMPLETIONS, CONFIG, MANAGER, READINESS
+from app.loop_lag import watch_loop
 from app.readiness import Readiness
 from app.server import Collaborators, build_server, say_goodbye
+from app.tracing import NOT_TRACED, Tracing
 from model.config import EngineConfig
 from model.engine import Engine
 from model.messages import EngineInfo
@@ -28,7 +31,7 @@ from sessions.rendering import Renderer
 from sessions.store import Store
 from sessions.sweeper import Sweeper
 
-__all__ = ["AppConfig", "StartHooks", "build_application", "drain"]
+__all__ = ["AppConfig", "StartHooks", "build_application", "drain", "hurry"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +52,7 @@ def build_application(
     *,
     engine: Engine | None = None,
     hooks: StartHooks = NOBODY_LISTENS,
+    tracing: Tracing = NOT_TRACED,
 ) -> web.Application:
     """Build the server; nothing runs before aiohttp starts it.
 
@@ -65,7 +69,7 @@ def build_application(
 
     if engine is None:
         engine = Engine(engine_config, on_progress=progress)
-    parts = _Parts(config, engine, readiness, hooks)
+    parts = _Parts(config, engine, readiness, hooks, tracing)
     app = build_server(
         config,
         Collaborators(
@@ -74,10 +78,11 @@ def build_application(
             engine=engine,
             readiness=readiness,
             key_ring=parts.key_ring,
+            tracing=tracing,
         ),
     )
     app.cleanup_ctx.extend(
-        [parts.run_database, parts.run_engine, parts.run_manager, parts.run_load]
+        [watch_loop, parts.run_database, parts.run_engine, parts.run_manager, parts.run_load]
     )
     app.on_shutdown.append(drain)
     return app
@@ -89,15 +94,30 @@ async def drain(app: web.Application) -> None:
     Called before the server stops listening, probes and clients can still see that it drains.
     """
     app[READINESS].draining()
-    await app[MANAGER].drain(app[CONFIG].drain_timeout_s)
+    timeout_s = app[CONFIG].drain_timeout_s
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(app[MANAGER].drain(timeout_s))
+        tasks.create_task(app[COMPLETIONS].drain(timeout_s))
     await say_goodbye(app)
+
+
+async def hurry(app: web.Application) -> None:
+    """Let a drain that goes on, or comes, wait no longer; replies so far are kept."""
+    app[MANAGER].hurry()
+    app[CONNECTIONS].hurry()
+    await app[COMPLETIONS].cut()
 
 
 class _Parts:
     """The parts with a life of their own, in the order in which they depend on each other."""
 
     def __init__(
-        self, config: AppConfig, engine: Engine, readiness: Readiness, hooks: StartHooks
+        self,
+        config: AppConfig,
+        engine: Engine,
+        readiness: Readiness,
+        hooks: StartHooks,
+        tracing: Tracing,
     ) -> None:
         self._engine = engine
         self._readiness = readiness
@@ -118,6 +138,7 @@ class _Parts:
                 max_turns=config.max_turns,
                 public_instructions=public,
                 delete_grace_s=config.delete_grace_s,
+                on_turn_ended=tracing.ended,
             ),
         )
         self._sweeper = Sweeper(

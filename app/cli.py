@@ -1,14 +1,15 @@
-"""The command line: `splice serve`, `keys`, `models`, `db`, `settings`, `check-config`.
+"""The command line: `splice serve`, `chat`, `doctor`, `keys`, `models`, `db`, `settings`,
+`check-config`.
 
 Whatever an operator can cause ends in one sentence and an exit code (`app/refusals.py`). What is
 imported slowly (torch, transformers, the database) is imported by the command that needs it.
 """
 
 import asyncio
-import inspect
 import logging
 import socket
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import asdict
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
@@ -21,17 +22,22 @@ from rich.markup import escape
 from rich.table import Table
 
 from app.data_dir import open_data_dir
+from app.doctor.command import doctor
 from app.key_commands import has_keys, keys
 from app.logs import configure_logging
-from app.refusals import RefusalError, in_a_sentence
-from app.settings import Settings, SettingsError, flag, load_settings, variable
-from app.settings_docs import default_of, group_of, meaning_of
+from app.refusals import RefusalError
+from app.setting_flags import with_settings
+from app.settings import Settings, SettingsError, traces_exporters, variable
+from app.settings_docs import default_of, meaning_of
+from app.terminal.command import chat
+from app.tracing import Tracing, make_tracing
 
 if TYPE_CHECKING:
     import ssl
 
     from aiohttp import web
 
+    from app.application import StartHooks
     from app.config import AppConfig
     from app.serving import Serving
     from model.messages import EngineInfo
@@ -50,10 +56,8 @@ database = typer.Typer(help="The database's schema.", no_args_is_help=True)
 app.add_typer(models, name="models")
 app.add_typer(database, name="db")
 app.add_typer(keys, name="keys")
-
-ConfigFile = Annotated[
-    Path | None, typer.Option("--config", help="Settings file, instead of splice.toml.")
-]
+app.command("chat")(chat)
+app.command("doctor")(doctor)
 
 
 def main() -> None:
@@ -72,56 +76,16 @@ def _top(
         raise typer.Exit
 
 
-def _with_settings(command: Callable[[Settings], None], *names: str) -> Callable[..., None]:
-    """Give a command a flag for each of the settings, and call it with those that result.
-
-    `names` are the settings that the command looks at; all, when none is named.
-    """
-
-    def run(config: Path | None, **flags: object) -> None:
-        with in_a_sentence():
-            given = {name: value for name, value in flags.items() if value is not None}
-            command(load_settings(given, config_file=config))
-
-    parameters = [_parameter("config", ConfigFile)]
-    parameters += [_parameter(name, _option(name)) for name in names or Settings.model_fields]
-    # Typer reads the flags from the signature; this keeps flags and settings one thing.
-    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    run.__annotations__ = {p.name: p.annotation for p in parameters}
-    run.__name__, run.__doc__ = command.__name__.lstrip("_"), command.__doc__
-    return run
-
-
-def _parameter(name: str, annotation: object) -> inspect.Parameter:
-    return inspect.Parameter(
-        name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation
-    )
-
-
-def _option(name: str) -> object:
-    field = Settings.model_fields[name]
-    is_switch = field.annotation is bool
-    kind = bool if is_switch else str
-    shown = default_of(field)
-    option = typer.Option(
-        flag(name),
-        help=meaning_of(field) + (f" [dim]\\[{shown}][/dim]" if shown else ""),
-        show_default=False,
-        rich_help_panel=group_of(field),
-        metavar=None if is_switch else name.rpartition("_")[2].upper(),
-    )
-    return Annotated[kind | None, option]
-
-
 # ---------------------------------------------------------------------------- serve
 
 
 def _serve(settings: Settings) -> None:
     """Serve the page, REST and the websocket."""
+    tracing = make_tracing(traces_exporters(), _version())
     configure_logging(settings.log_level, settings.log_format)
-    with open_data_dir(settings.data_dir) as runner_id:
+    with closing(tracing), open_data_dir(settings.data_dir) as runner_id:
         _check_reach(settings)
-        _listen_and_serve(settings, runner_id)
+        _listen_and_serve(settings, runner_id, tracing)
 
 
 def _check_reach(settings: Settings) -> None:
@@ -136,14 +100,20 @@ def _check_reach(settings: Settings) -> None:
     )
 
 
-def _listen_and_serve(settings: Settings, runner_id: str) -> None:
+def _listen_and_serve(settings: Settings, runner_id: str, tracing: Tracing) -> None:
     from app import serving
+    from app.application import StartHooks, build_application
 
     with _listening(settings) as sock:
         config = _app_config(settings, runner_id)
         tls = _tls(settings)
         url = serving.url_of(sock, is_secure=tls is not None) + settings.base_path
-        _serve_on(settings, config, serving.Serving(sock, tls), url)
+
+        def build(hooks: StartHooks) -> "web.Application":
+            engine_config = settings.engine_config()
+            return build_application(config, engine_config, hooks=hooks, tracing=tracing)
+
+        _serve_on(settings, build, serving.Serving(sock, tls), url)
 
 
 def _tls(settings: Settings) -> "ssl.SSLContext | None":
@@ -157,8 +127,14 @@ def _tls(settings: Settings) -> "ssl.SSLContext | None":
         raise SettingsError(f"tls_cert and tls_key can't be used: {exc}") from exc
 
 
-def _serve_on(settings: Settings, config: "AppConfig", server: "Serving", url: str) -> None:
-    from app.application import StartHooks, build_application, drain
+def _serve_on(
+    settings: Settings,
+    build: Callable[["StartHooks"], "web.Application"],
+    server: "Serving",
+    url: str,
+) -> None:
+    from app.application import StartHooks, drain, hurry
+    from app.serving import settle
 
     console = Console(stderr=True)
     failures: list[str] = []
@@ -172,6 +148,7 @@ def _serve_on(settings: Settings, config: "AppConfig", server: "Serving", url: s
             console.print(f"[dim]·[/dim] {escape(message)}", highlight=False)
 
     def ready(info: "EngineInfo") -> None:
+        settle()
         if is_for_machines:
             logger.info("ready", extra={"url": url, **asdict(info)})
         else:
@@ -189,13 +166,10 @@ def _serve_on(settings: Settings, config: "AppConfig", server: "Serving", url: s
             )
         await drain(application)
 
-    application = build_application(
-        config,
-        settings.engine_config(),
-        hooks=StartHooks(on_progress=say, on_ready=ready, on_failed=failed),
-    )
+    application = build(StartHooks(on_progress=say, on_ready=ready, on_failed=failed))
     say(f"listening on {url}; loading the model")
-    asyncio.run(server.run(application, stop))
+    settle()
+    asyncio.run(server.run(application, stop, hurry))
     if failures:
         raise RefusalError(failures[0])
     say("stopped")
@@ -217,6 +191,10 @@ def _app_config(settings: Settings, runner_id: str) -> "AppConfig":
         max_body_bytes=int(settings.max_body_bytes),
         outbox_size=settings.outbox_size,
         max_streams=settings.max_streams,
+        max_subscriptions=settings.max_subscriptions,
+        max_frames_per_s=settings.max_frames_per_s,
+        max_sockets=settings.max_sockets,
+        owner_max_sockets=settings.owner_max_sockets,
         max_turns=settings.max_running + settings.max_waiting,
         owner_max_turns=settings.owner_max_turns,
         owner_requests_per_minute=settings.owner_requests_per_minute,
@@ -281,7 +259,7 @@ def _size(num_bytes: int) -> str:
     return f"{size:.1f} GiB"
 
 
-app.command("serve")(_with_settings(_serve))
+app.command("serve")(with_settings(_serve))
 
 
 # ---------------------------------------------------------------------------- the rest
@@ -296,7 +274,7 @@ def _fetch(settings: Settings) -> None:
     console.print(f"{escape(source.model_id)} is at {escape(str(source.path))}", soft_wrap=True)
 
 
-models.command("fetch")(_with_settings(_fetch, "data_dir", "model"))
+models.command("fetch")(with_settings(_fetch, "data_dir", "model"))
 
 
 def _upgrade(settings: Settings) -> None:
@@ -315,7 +293,7 @@ def _upgrade(settings: Settings) -> None:
     Console().print("the database is at this version's schema")
 
 
-database.command("upgrade")(_with_settings(_upgrade, "data_dir", "database_url"))
+database.command("upgrade")(with_settings(_upgrade, "data_dir", "database_url"))
 
 
 def _check(settings: Settings) -> None:
@@ -337,7 +315,7 @@ def _check(settings: Settings) -> None:
     Console().print("the database is at this version's schema")
 
 
-database.command("check")(_with_settings(_check, "data_dir", "database_url"))
+database.command("check")(with_settings(_check, "data_dir", "database_url"))
 
 
 def _check_config(settings: Settings) -> None:
@@ -353,7 +331,7 @@ def _check_config(settings: Settings) -> None:
     Console().print(table)
 
 
-app.command("check-config")(_with_settings(_check_config))
+app.command("check-config")(with_settings(_check_config))
 
 
 @app.command("settings")

@@ -42,7 +42,9 @@ class AppConfig:
     `allowed_origins` are whole origins (`https://chat.example`), beside the server's own;
     `allowed_hosts` are names without a port (`*` allows any), beside loopback names and IP
     addresses. `base_path` is empty or begins with a slash and ends without. `outbox_size` is in
-    frames a socket, `max_streams` in replies a socket reads at once, `max_turns` in turns that run
+    frames a socket, `max_streams` in replies a socket reads at once, `max_subscriptions` in
+    sessions it watches, `max_frames_per_s` in frames it may send; its key is looked at every
+    `key_check_s` though nothing is sent; `max_turns` in turns that run
     or wait; the limits of an owner are off where None. All owners may share the cached blocks of
     `public_instructions`, system prompts word for word. `page_dir` is where the built page lies;
     None serves no page.
@@ -59,6 +61,11 @@ class AppConfig:
     max_body_bytes: int = 8 * 1024 * 1024
     outbox_size: int = 256
     max_streams: int = 64
+    max_subscriptions: int = 64
+    max_frames_per_s: int = 200
+    max_sockets: int = 1024
+    owner_max_sockets: int | None = None
+    key_check_s: float = 5.0
     max_turns: int = 1088
     owner_max_turns: int | None = None
     owner_requests_per_minute: int | None = None

@@ -1,17 +1,19 @@
 """Errors on the wire: which status each one has, its body, its headers, and where it ends.
 
 The two families below (`sessions.errors`, `model.errors`) know no HTTP. `_ROWS` has one row a
-class of both and of the front end's own, found by MRO, so that a subclass nobody thought of still
-gets its parent's answer; a test fails for a class without a row. `boundary` is the one place in
-the front end where any exception at all ends: it is logged once, and the caller learns an id.
+class of both, found by MRO, so that a subclass nobody thought of still gets its parent's answer; a
+test fails for a class without a row. `REFUSALS` has what the front end refuses by itself. Both
+together are docs/errors.md (`app/errors_docs.py`). `boundary` is the one place in the front end
+where any exception at all ends: it is logged once, and the caller learns an id.
 """
 
 import logging
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from types import MappingProxyType
+from typing import Any, Final
 
 from aiohttp import web
 
@@ -25,24 +27,112 @@ DOMAIN_ERRORS = (session_errors.SessionsError, engine_errors.ModelError)
 """What the layers below raise on purpose."""
 
 
+WITH_PARAM = (session_errors.InvalidInputError, engine_errors.InvalidGenerationError)
+"""Those that name the part of a request which is at fault."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """What the front end refuses by itself. `socket` says what becomes of a websocket."""
+
+    status: int
+    when: str
+    socket: str = "-"
+    is_retryable: bool = False
+
+
+_BEFORE = "is not opened"
+_OPEN = "stays open"
+
+REFUSALS: Final[Mapping[str, Refusal]] = MappingProxyType(
+    {
+        "invalid_api_key": Refusal(
+            status=401,
+            when="No key or ticket, or one that is wrong, used, revoked or expired.",
+            socket=f"{_BEFORE}; an open one is closed with 4401",
+        ),
+        "missing_scope": Refusal(
+            status=403, when="The key is good, but not for this.", socket=_BEFORE
+        ),
+        "host_not_allowed": Refusal(
+            status=403, when="The server isn't known by that `Host`.", socket=_BEFORE
+        ),
+        "origin_not_allowed": Refusal(
+            status=403, when="A page of another origin asks.", socket=_BEFORE
+        ),
+        "model_not_found": Refusal(status=404, when="No model of that name is served."),
+        "upgrade_required": Refusal(
+            status=426, when="The websocket's address was asked without an upgrade.", socket=_BEFORE
+        ),
+        "rate_limit_exceeded": Refusal(
+            status=429,
+            when="The owner asks more often than `owner_requests_per_minute`.",
+            socket=_OPEN,
+            is_retryable=True,
+        ),
+        "too_many_streams": Refusal(
+            status=429,
+            when="The socket reads `max_streams` replies already.",
+            socket=_OPEN,
+            is_retryable=True,
+        ),
+        "too_many_subscriptions": Refusal(
+            status=429,
+            when="The socket watches `max_subscriptions` sessions already.",
+            socket=_OPEN,
+            is_retryable=True,
+        ),
+        "too_many_frames": Refusal(
+            status=429,
+            when="The socket sends more than `max_frames_per_s`.",
+            socket="is closed with 1008",
+            is_retryable=True,
+        ),
+        "too_many_owner_sockets": Refusal(
+            status=429,
+            when="The owner has `owner_max_sockets` open already.",
+            socket="is closed with 1013",
+            is_retryable=True,
+        ),
+        "too_many_sockets": Refusal(
+            status=503,
+            when="The server has `max_sockets` open already.",
+            socket=_BEFORE,
+            is_retryable=True,
+        ),
+    }
+)
+
+FOUND_BY_THE_SERVER: Final[Mapping[str, Refusal]] = MappingProxyType(
+    {
+        "not_found": Refusal(status=404, when="There is nothing at that address."),
+        "method_not_allowed": Refusal(status=405, when="The address is good, the method isn't."),
+        "request_too_large": Refusal(
+            status=413,
+            when="The body is larger than `max_body_bytes`.",
+            socket="a frame that is: closed with 1009",
+        ),
+        "internal": Refusal(
+            status=500,
+            when="A bug of the server's; its log has the request id.",
+            socket=_OPEN,
+        ),
+    }
+)
+"""What comes from aiohttp, and from what nobody foresaw."""
+
+
 class RequestError(Exception):
-    """The front end itself refuses; `code` and `status` belong to the instance."""
+    """The front end itself refuses: one of `REFUSALS`, by its code."""
 
     def __init__(
-        self,
-        status: int,
-        code: str,
-        message: str,
-        *,
-        param: str | None = None,
-        is_retryable: bool = False,
-        retry_after_s: float = 1,
+        self, code: str, message: str, *, param: str | None = None, retry_after_s: float = 1
     ) -> None:
         super().__init__(message)
-        self.status = status
         self.code = code
         self.param = param
-        self.is_retryable = is_retryable
+        self.status = REFUSALS[code].status
+        self.is_retryable = REFUSALS[code].is_retryable
         self.retry_after_s = retry_after_s
 
 
@@ -88,10 +178,14 @@ class WireError:
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """A status, and when a retryable error is worth another try."""
+    """A status, and when a retryable error is worth another try.
+
+    Those of status 500 tell a client nothing, unless `is_told`.
+    """
 
     status: int
     retry_after_s: int = 1
+    is_told: bool = False
 
 
 _ROWS: dict[type[Exception], _Row] = {
@@ -118,7 +212,7 @@ _ROWS: dict[type[Exception], _Row] = {
     engine_errors.EngineBusyError: _Row(429, retry_after_s=2),
     engine_errors.EngineUnavailableError: _Row(503, retry_after_s=5),
     engine_errors.EngineDiedError: _Row(503, retry_after_s=5),
-    engine_errors.RepeatedCrashError: _Row(500),
+    engine_errors.RepeatedCrashError: _Row(500, is_told=True),
     engine_errors.SequenceFailedError: _Row(503),
     engine_errors.ModelLoadError: _Row(503),
     engine_errors.OutOfBlocksError: _Row(503),
@@ -150,7 +244,9 @@ def describe(exc: Exception, request_id: str | None = None) -> WireError:
     if isinstance(exc, web.HTTPException):
         return _describe_http(exc)
     row = next((_ROWS[kind] for kind in type(exc).__mro__ if kind in _ROWS), None)
-    if row is None or row.status == 500 or not isinstance(exc, DOMAIN_ERRORS):
+    if row is None or not isinstance(exc, DOMAIN_ERRORS):
+        return _internal(request_id)
+    if row.status == 500 and not row.is_told:
         return _internal(request_id)
     return WireError(
         status=row.status,

@@ -1,4 +1,4 @@
-"""`splice keys create | list | revoke`: who may use the server.
+"""`splice keys create | list | revoke | disable-owner | enable-owner`: who may use the server.
 
 They work on the database beside a running server, which follows within seconds. The secret is
 printed once, alone on standard output, so that a script can take it; all else goes to standard
@@ -112,6 +112,33 @@ def _revoke(
         now = datetime.now(UTC)
         key = _on_keys(settings, lambda store: store.revoke(KeyId(key_id), now))
         _say(f"{key.id} of {key.owner} is revoked")
+
+
+Owner = Annotated[str, typer.Argument(help="The owner's name, as in `splice keys list`.")]
+
+
+@keys.command("disable-owner")
+def _disable(
+    owner: Owner, config: Config = None, data_dir: DataDir = None, database_url: Url = None
+) -> None:
+    """End all keys of an owner and let no new one be made. What the owner has is kept."""
+    with in_a_sentence():
+        settings = _settings(config, data_dir, database_url)
+        now, name = datetime.now(UTC), owner_named(owner)
+        num_ended = _on_keys(settings, lambda store: store.disable(name, now))
+        _say(f"{name} is disabled; keys revoked: {num_ended}")
+
+
+@keys.command("enable-owner")
+def _enable(
+    owner: Owner, config: Config = None, data_dir: DataDir = None, database_url: Url = None
+) -> None:
+    """Let keys of a disabled owner be made again; those revoked before stay so."""
+    with in_a_sentence():
+        settings = _settings(config, data_dir, database_url)
+        name = owner_named(owner)
+        _on_keys(settings, lambda store: store.enable(name))
+        _say(f"{name} may have keys again: `splice keys create --owner {name}`")
 
 
 def has_keys(settings: Settings) -> bool:

@@ -7,6 +7,7 @@ from aiohttp import web
 from app.config import AppConfig
 from app.metrics import AppMetrics
 from app.readiness import Readiness
+from app.tracing import Tracing
 from model.messages import EngineInfo, EngineStats
 from sessions.api_keys import KeyId
 from sessions.completions import Completions
@@ -38,6 +39,7 @@ MANAGER: web.AppKey[SessionManager] = web.AppKey("manager", SessionManager)
 COMPLETIONS: web.AppKey[Completions] = web.AppKey("completions", Completions)
 KEY_RING: web.AppKey[KeyRing] = web.AppKey("key_ring", KeyRing)
 READINESS: web.AppKey[Readiness] = web.AppKey("readiness", Readiness)
+TRACING: web.AppKey[Tracing] = web.AppKey("tracing", Tracing)
 METRICS: web.AppKey[AppMetrics] = web.AppKey("metrics", AppMetrics)
 STARTED_AT: web.AppKey[int] = web.AppKey("started_at", int)  # seconds since 1970
 # A protocol is no type to aiohttp's constructor, only to the annotation.

@@ -1,59 +1,78 @@
 """How log records are written: a line for people, or a JSON object for machines.
 
-Only ids and facts are logged above DEBUG, never a user's words. What belongs together is found by
-`request_id`, `session_id`, `turn_id` and `owner`; lines for people have them at their end.
+Everything logs through the standard library, this program's layers and its packages alike;
+structlog renders it. What belongs together is found by `request_id`, `session_id`, `turn_id` and
+`owner`: whoever begins a request or a turn binds them, and every record made on its behalf, in
+whatever layer, carries them.
+
+Only ids and facts are logged above DEBUG, never a user's words; so tracebacks show no variables.
 """
 
 import logging
 import sys
-from datetime import UTC, datetime
-from typing import Any
+from contextlib import AbstractContextManager
 
 import orjson
+import structlog
+from structlog.typing import Processor
 
-_TEXT = "%(asctime)s %(levelname)-7s %(name)s: %(message)s"
-_IDS = ("request_id", "session_id", "turn_id", "owner", "peer")
-_BARE = logging.LogRecord("", 0, "", 0, "", (), None).__dict__.keys() | {"message", "asctime"}
 # They say at INFO what nobody operates by.
 _QUIETER = ("alembic", "aiosqlite", "asyncio", "filelock", "httpx", "urllib3")
-
-
-class JsonFormatter(logging.Formatter):
-    """One JSON object a line: time, level, logger, message, what `extra` gave, the traceback."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        """The record as a line of JSON; values that JSON doesn't know are written as text."""
-        entry: dict[str, Any] = {
-            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
-            "level": record.levelname.lower(),
-            "logger": record.name,
-            "message": record.getMessage(),
-        }
-        entry |= {k: v for k, v in record.__dict__.items() if k not in _BARE}
-        if record.exc_info:
-            entry["exception"] = self.formatException(record.exc_info)
-        return orjson.dumps(entry, default=str).decode()
-
-
-class TextFormatter(logging.Formatter):
-    """One line, with the ids that `extra` gave behind the message."""
-
-    def __init__(self) -> None:
-        super().__init__(_TEXT)
-
-    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 (the base's name)
-        """The line without a traceback."""
-        given = ((name, record.__dict__.get(name)) for name in _IDS)
-        ids = " ".join(f"{name}={value}" for name, value in given if value)
-        line = super().formatMessage(record)
-        return f"{line} [{ids}]" if ids else line
 
 
 def configure_logging(level: str, log_format: str) -> None:
     """Send this process's records to standard error. Replaces what was configured before."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(JsonFormatter() if log_format == "json" else TextFormatter())
+    handler.setFormatter(formatter(log_format, is_colored=sys.stderr.isatty()))
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
     logging.captureWarnings(capture=True)
     for name in _QUIETER:
         logging.getLogger(name).setLevel(logging.WARNING)
+
+
+def bound(**ids: str) -> AbstractContextManager[None]:
+    """Let every record made in the block, and in tasks begun in it, carry these ids."""
+    return structlog.contextvars.bound_contextvars(**ids)
+
+
+def formatter(log_format: str, *, is_colored: bool = False) -> logging.Formatter:
+    """What turns a record into its line: `json`, or else `text`."""
+    gather: list[Processor] = [
+        structlog.stdlib.ExtraAdder(),  # before what is bound, which it goes before
+        structlog.contextvars.merge_contextvars,
+        structlog.stdlib.add_log_level,
+        structlog.stdlib.add_logger_name,
+        structlog.processors.TimeStamper(fmt="iso", utc=True, key="time"),
+    ]
+    write = _for_machines() if log_format == "json" else _for_people(is_colored=is_colored)
+    finish: list[Processor] = [
+        structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+        structlog.processors.EventRenamer("message"),
+        *write,
+    ]
+    return structlog.stdlib.ProcessorFormatter(foreign_pre_chain=gather, processors=finish)
+
+
+def _for_machines() -> list[Processor]:
+    """One object a line: time, level, logger, message, ids, what `extra` gave, the traceback."""
+    # What JSON doesn't know is written as text.
+    as_json = structlog.processors.JSONRenderer(serializer=_dumps, default=str)
+    return [structlog.processors.format_exc_info, as_json]
+
+
+def _for_people(*, is_colored: bool) -> list[Processor]:
+    return [
+        structlog.dev.ConsoleRenderer(
+            colors=is_colored,
+            pad_event_to=0,
+            pad_level=False,
+            sort_keys=False,
+            event_key="message",
+            timestamp_key="time",
+            exception_formatter=structlog.dev.plain_traceback,
+        )
+    ]
+
+
+def _dumps(entry: object, default: object) -> str:
+    return orjson.dumps(entry, default=default).decode()  # type: ignore[arg-type]  # as given above

@@ -6,8 +6,10 @@
 import math
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
+from prometheus_client import Histogram as LiveHistogram
 from prometheus_client.core import (
     CounterMetricFamily,
     GaugeMetricFamily,
@@ -16,7 +18,11 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector
 
+from app import metric_families as families
+from app.metric_families import Family
 from model.messages import EngineStats, Histogram
+
+_LAG_BOUNDS_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
 
 
 class AppMetrics:
@@ -24,36 +30,25 @@ class AppMetrics:
 
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
-        self._requests = Counter(
-            "splice_http_requests",
-            "Answered requests.",
-            ["method", "route", "status"],
-            registry=self._registry,
+        self._requests = self._counter(families.HTTP_REQUESTS)
+        self._connections = self._gauge(families.WS_CONNECTIONS)
+        self._frames = self._counter(families.WS_FRAMES)
+        self._streams = self._gauge(families.STREAMS)
+        self._slow_readers = self._counter(families.SLOW_READERS)
+        self._active_turns = self._gauge(families.ACTIVE_TURNS)
+        self._ready = self._gauge(families.READY)
+        lag = families.LOOP_LAG
+        self._loop_lag = LiveHistogram(
+            lag.name, lag.meaning, buckets=_LAG_BOUNDS_S, registry=self._registry
         )
-        self._connections = Gauge(
-            "splice_ws_connections", "Open websockets.", registry=self._registry
-        )
-        self._frames = Counter(
-            "splice_ws_frames",
-            "Frames received by type; `error` are those that could not be taken.",
-            ["type"],
-            registry=self._registry,
-        )
-        self._streams = Gauge(
-            "splice_streams", "Replies being read.", ["transport"], registry=self._registry
-        )
-        self._slow_readers = Counter(
-            "splice_slow_readers",
-            "Connections dropped because the peer took nothing.",
-            ["transport"],
-            registry=self._registry,
-        )
-        self._active_turns = Gauge(
-            "splice_active_turns", "Turns that have not ended.", registry=self._registry
-        )
-        self._ready = Gauge(
-            "splice_ready", "Whether the server takes work.", registry=self._registry
-        )
+
+    def _counter(self, family: Family) -> Counter:
+        names = family.label_names
+        return Counter(family.name, family.meaning, names, registry=self._registry)
+
+    def _gauge(self, family: Family) -> Gauge:
+        names = family.label_names
+        return Gauge(family.name, family.meaning, names, registry=self._registry)
 
     def request(self, method: str, route: str, status: int) -> None:
         """Count an answered request."""
@@ -66,6 +61,10 @@ class AppMetrics:
     def slow_reader(self, transport: str) -> None:
         """Count a connection that was dropped."""
         self._slow_readers.labels(transport).inc()
+
+    def loop_lag(self, late_s: float) -> None:
+        """Count how late the event loop was once."""
+        self._loop_lag.observe(late_s)
 
     @contextmanager
     def connection(self) -> Iterator[None]:
@@ -83,12 +82,20 @@ class AppMetrics:
         """Write everything in Prometheus' text format."""
         self._active_turns.set(num_active)
         self._ready.set(is_ready)
-        text = generate_latest(self._registry)
-        if engine is None:
-            return text
-        snapshot = CollectorRegistry()
-        snapshot.register(EngineCollector(engine))
-        return text + generate_latest(snapshot)
+        text = generate_latest(_WithoutBirthdays(self._registry))
+        return text if engine is None else text + generate_latest(EngineCollector(engine))
+
+
+class _WithoutBirthdays(Collector):
+    """The same families without `…_created`, which says when a series began and nothing else."""
+
+    def __init__(self, source: Collector) -> None:
+        self._source = source
+
+    def collect(self) -> Iterable[Metric]:
+        for family in self._source.collect():
+            family.samples = [s for s in family.samples if not s.name.endswith("_created")]
+            yield family
 
 
 class EngineCollector(Collector):
@@ -105,78 +112,61 @@ class EngineCollector(Collector):
 
     def _times(self) -> Iterator[Metric]:
         stats = self._stats
-        yield _histogram(
-            "splice_ttft_seconds",
-            "From a request's arrival to its first token.",
-            stats.first_token_s,
-        )
-        yield _histogram(
-            "splice_inter_token_seconds", "Between two tokens of a reply.", stats.inter_token_s
-        )
-        yield _histogram(
-            "splice_queue_seconds", "From a request's arrival to its blocks.", stats.queue_s
-        )
+        yield _histogram(families.TTFT, stats.first_token_s)
+        yield _histogram(families.INTER_TOKEN, stats.inter_token_s)
+        yield _histogram(families.QUEUE_TIME, stats.queue_s)
 
     def _gauges(self) -> Iterator[Metric]:
         stats = self._stats
-        blocks = GaugeMetricFamily(
-            "splice_blocks",
-            "Blocks by what they hold: running and parked tables, reusable contents, nothing.",
-            labels=["state"],
-        )
+        blocks = _empty_gauge(families.BLOCKS)
         blocks.add_metric(["running"], stats.blocks_running)
         blocks.add_metric(["parked"], stats.blocks_parked)
         blocks.add_metric(["cached"], stats.blocks_cached)
         blocks.add_metric(["empty"], stats.blocks_empty)
         yield blocks
-        yield _gauge("splice_queue_depth", "Generations that wait for blocks.", stats.num_waiting)
-        yield _gauge("splice_running", "Generations in flight.", stats.num_running)
-        yield _gauge("splice_parked_tables", "Block tables between turns.", stats.num_parked_tables)
+        for family, value in (
+            (families.QUEUE_DEPTH, stats.num_waiting),
+            (families.RUNNING, stats.num_running),
+            (families.PARKED_TABLES, stats.num_parked_tables),
+        ):
+            gauge = _empty_gauge(family)
+            gauge.add_metric([], value)
+            yield gauge
 
     def _counters(self) -> Iterator[Metric]:
         stats = self._stats
-        yield _labelled(
-            "splice_prompt_tokens",
-            "Prompt tokens by where their state came from.",
-            "source",
-            stats.tokens_by_source,
-        )
-        yield _labelled(
-            "splice_misses",
-            "Claims that reused less than they could have.",
-            "reason",
-            stats.misses_by_reason,
-        )
-        yield _labelled(
-            "splice_generations", "Ended generations.", "reason", stats.finished_by_reason
-        )
-        for name, text, value in (
-            ("generated_tokens", "Sampled tokens.", stats.tokens_generated_total),
-            ("computed_rows", "Rows that entered the model.", stats.rows_computed_total),
-            ("preemptions", "Generations set back for want of blocks.", stats.preemptions_total),
-            ("evicted_blocks", "Blocks whose contents were dropped.", stats.evicted_blocks_total),
-            ("books_failures", "Failed checks of the block pool.", stats.books_failures_total),
-            ("engine_steps", "Steps of the engine.", stats.steps_total),
-            ("engine_restarts", "Times the engine was started again.", stats.num_restarts),
+        yield _counter(families.PROMPT_TOKENS, stats.tokens_by_source)
+        yield _counter(families.MISSES, stats.misses_by_reason)
+        yield _counter(families.GENERATIONS, stats.finished_by_reason)
+        for family, value in (
+            (families.GENERATED_TOKENS, stats.tokens_generated_total),
+            (families.COMPUTED_ROWS, stats.rows_computed_total),
+            (families.PREEMPTIONS, stats.preemptions_total),
+            (families.EVICTED_BLOCKS, stats.evicted_blocks_total),
+            (families.BOOKS_FAILURES, stats.books_failures_total),
+            (families.ENGINE_STEPS, stats.steps_total),
+            (families.ENGINE_RESTARTS, stats.num_restarts),
         ):
-            yield CounterMetricFamily(f"splice_{name}", text, value=value)
+            yield CounterMetricFamily(family.name, family.meaning, value=value)
 
 
-def _gauge(name: str, text: str, value: float) -> Metric:
-    return GaugeMetricFamily(name, text, value=value)
+def _empty_gauge(family: Family) -> GaugeMetricFamily:
+    return GaugeMetricFamily(family.name, family.meaning, labels=family.label_names)
 
 
-def _labelled(name: str, text: str, label: str, counts: tuple[tuple[str, int], ...]) -> Metric:
-    family = CounterMetricFamily(name, text, labels=[label])
+def _counter(family: Family, counts: tuple[tuple[str, int], ...]) -> Metric:
+    metric = CounterMetricFamily(family.name, family.meaning, labels=family.label_names)
     for key, count in counts:
-        family.add_metric([str(key)], count)
-    return family
+        metric.add_metric([str(key)], count)
+    return metric
 
 
-def _histogram(name: str, text: str, histogram: Histogram) -> Metric:
+def _histogram(family: Family, histogram: Histogram) -> Metric:
     pairs = zip(histogram.bounds, histogram.counts, strict=True)
     buckets = [
         ("+Inf" if math.isinf(bound) else repr(float(bound)), float(count))
         for bound, count in pairs
     ]
-    return HistogramMetricFamily(name, text, buckets=buckets, sum_value=histogram.total)
+    return HistogramMetricFamily(
+        family.name, family.meaning, buckets=buckets, sum_value=histogram.total
+    )

@@ -10,12 +10,13 @@ import re
 import secrets
 from typing import Final
 
-from aiohttp import web
+from aiohttp import hdrs, web
 from aiohttp.typedefs import Handler, Middleware
 
 from app.access import authenticate
 from app.errors import PeerGoneError, boundary, describe
-from app.keys import CONFIG, METRICS, OWNER, REQUEST_ID
+from app.keys import CONFIG, METRICS, OWNER, REQUEST_ID, TRACING
+from app.logs import bound
 from app.place import peer_of, route_of
 from app.security import (
     PROBES,
@@ -44,7 +45,14 @@ async def observe(request: web.Request, handler: Handler) -> web.StreamResponse:
     request[OWNER] = ANONYMOUS
     clock = asyncio.get_running_loop().time
     began = clock()
-    response = await handler(request)
+    ids = bound(request_id=request[REQUEST_ID], **_ids_in(request))
+    with ids, request.app[TRACING].arriving(request.headers):
+        response = await handler(request)
+        _note(request, response, duration_s=clock() - began)
+    return response
+
+
+def _note(request: web.Request, response: web.StreamResponse, *, duration_s: float) -> None:
     method = request.method if request.method in _KNOWN_METHODS else "other"
     route = route_of(request) or "unmatched"
     request.app[METRICS].request(method, route, response.status)
@@ -59,10 +67,9 @@ async def observe(request: web.Request, handler: Handler) -> web.StreamResponse:
             "owner": request[OWNER],
             "peer": peer_of(request),
             **_ids_in(request),
-            "duration_s": round(clock() - began, 6),
+            "duration_s": round(duration_s, 6),
         },
     )
-    return response
 
 
 @web.middleware
@@ -108,3 +115,5 @@ async def set_headers(request: web.Request, response: web.StreamResponse) -> Non
     }
     for name, value in headers.items():
         response.headers.setdefault(name, value)
+    # aiohttp has put its own and Python's versions there, which only help an attacker.
+    response.headers[hdrs.SERVER] = "splice"

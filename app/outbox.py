@@ -4,6 +4,8 @@ A full outbox makes its pumps wait and nobody else: their turns go on, and their
 """
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any, NoReturn
 
 import orjson
@@ -11,6 +13,8 @@ from aiohttp import ClientConnectionResetError, WSMsgType, web
 
 from app.errors import PeerGoneError
 from app.peer import abort
+
+HURRIED_S = 0.5
 
 
 class SlowReaderError(PeerGoneError):
@@ -29,6 +33,7 @@ class Outbox:
         # Bounded by `size` frames; None wakes a writer that has nothing left to send.
         self._frames: asyncio.Queue[bytes | None] = asyncio.Queue(size)
         self._close_code = 1000
+        self._deadline: asyncio.Timeout | None = None  # of the send that goes on
         self.is_closing = False
 
     async def put(self, value: dict[str, Any]) -> None:
@@ -42,6 +47,12 @@ class Outbox:
         if not self._frames.full():
             self._frames.put_nowait(None)
 
+    def hurry(self) -> None:
+        """Give the peer `HURRIED_S` for each send from now on, the present one too."""
+        self._send_timeout_s = min(self._send_timeout_s, HURRIED_S)
+        if self._deadline is not None and not self._deadline.expired():
+            self._deadline.reschedule(asyncio.get_running_loop().time() + HURRIED_S)
+
     async def run(self) -> NoReturn:
         """Send until the socket is over, then raise PeerGoneError, whichever side ended it."""
         while not (self.is_closing and self._frames.empty()):
@@ -54,7 +65,7 @@ class Outbox:
 
     async def _send(self, frame: bytes) -> None:
         try:
-            async with asyncio.timeout(self._send_timeout_s):
+            async with self._within_the_deadline():
                 await self._ws.send_frame(frame, WSMsgType.TEXT)
         except TimeoutError:
             # No close frame can reach one who doesn't read, so the connection is dropped.
@@ -66,7 +77,15 @@ class Outbox:
     async def hang_up(self, code: int) -> None:
         """Say goodbye within the deadline, or drop the connection."""
         try:
-            async with asyncio.timeout(self._send_timeout_s):
+            async with self._within_the_deadline():
                 await self._ws.close(code=code)
         except TimeoutError:
             abort(self._request)
+
+    @asynccontextmanager
+    async def _within_the_deadline(self) -> AsyncIterator[None]:
+        try:
+            async with asyncio.timeout(self._send_timeout_s) as self._deadline:
+                yield
+        finally:
+            self._deadline = None

@@ -184,6 +184,7 @@ class SessionBody(Strict):
     reasoning: Annotated[ReasoningPolicy, Field(strict=False)] = ReasoningPolicy.TEMPLATE
     sampling: SamplingBody | None = None
     pinned: bool = False
+    auto_title: bool = True
 
 
 class SessionPatch(SessionBody):
@@ -193,7 +194,7 @@ class SessionPatch(SessionBody):
 
     def to_change(self) -> SessionChange:
         """Build the change; a null takes a title, instructions or sampling away."""
-        names = {"pinned": "is_pinned"}
+        names = {"pinned": "is_pinned", "auto_title": "is_auto_titled"}
         named = self.model_fields_set - {"expected_revision"}
         return SessionChange(
             named=frozenset(names.get(name, name) for name in named),
@@ -203,6 +204,7 @@ class SessionPatch(SessionBody):
             reasoning=self.reasoning,
             sampling={} if self.sampling is None else self.sampling.to_stored(),
             is_pinned=self.pinned,
+            is_auto_titled=self.auto_title,
         )
 
 
@@ -297,6 +299,23 @@ class ResumeFrame(Strict):
     event_id: EventId | None = None
 
 
+class SubscribeFrame(Strict):
+    """Hear what happens to a session from a revision on, whoever does it; null: from now on."""
+
+    type: Literal["session.subscribe"]
+    conversation: ConversationRef
+    after: int | None = Field(None, ge=0, le=2**31 - 1)
+    event_id: EventId | None = None
+
+
+class UnsubscribeFrame(Strict):
+    """Hear no more of a session."""
+
+    type: Literal["session.unsubscribe"]
+    conversation: ConversationRef
+    event_id: EventId | None = None
+
+
 class PingFrame(Strict):
     """Ask whether anybody is there."""
 
@@ -308,7 +327,7 @@ class PingFrame(Strict):
 StreamFrame = CreateFrame | RegenerateFrame | ContinueFrame | ResumeFrame
 """A frame that is answered by a turn's events."""
 
-Frame = CreateFrame | RegenerateFrame | ContinueFrame | CancelFrame | ResumeFrame | PingFrame
+Frame = StreamFrame | CancelFrame | SubscribeFrame | UnsubscribeFrame | PingFrame
 
 FRAME_TYPES = (
     "response.create",
@@ -316,6 +335,8 @@ FRAME_TYPES = (
     "response.continue",
     "response.cancel",
     "response.resume",
+    "session.subscribe",
+    "session.unsubscribe",
     "ping",
 )
 

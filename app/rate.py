@@ -41,10 +41,8 @@ class RateLimit:
         wait_s = after - now - _MINUTE_S
         if wait_s > 1e-6:
             raise RequestError(
-                429,
                 "rate_limit_exceeded",
                 f"more than {self._per_minute} requests a minute",
-                is_retryable=True,
                 retry_after_s=wait_s,
             )
         self._full_at_by_owner[owner] = after
@@ -54,6 +52,24 @@ class RateLimit:
             return
         self._swept_at = now
         self._full_at_by_owner = {o: at for o, at in self._full_at_by_owner.items() if at > now}
+
+
+class FrameLimit:
+    """How fast one socket may send: a second's worth at once, then evenly."""
+
+    def __init__(self, per_s: int, clock: Callable[[], float]) -> None:
+        self._per_s = per_s
+        self._clock = clock
+        self._full_at = 0.0
+
+    def takes(self) -> bool:
+        """Count one frame, unless it is one too many."""
+        now = self._clock()
+        after = max(self._full_at, now) + 1 / self._per_s
+        if after - now > 1 + 1e-6:
+            return False
+        self._full_at = after
+        return True
 
 
 RATE_LIMIT: web.AppKey[RateLimit] = web.AppKey("rate_limit", RateLimit)

@@ -38,18 +38,20 @@ def _seconds(moment: datetime | None) -> int | None:
     return None if moment is None else int(moment.timestamp())
 
 
-def session_object(session: Session) -> Json:
-    """Build a session."""
+def session_object(session: Session, loaded: EngineInfo | None) -> Json:
+    """Build a session, beside the model that is loaded, if one is."""
     return {
         "id": session.id,
         "object": "session",
         "title": session.title,
         "instructions": session.instructions,
         "model": session.model,
+        "model_state": _model_state(session, loaded),
         "reasoning": str(session.reasoning),
         "metadata": session.metadata,
         "sampling": session.sampling,
         "pinned": session.is_pinned,
+        "auto_title": session.is_auto_titled,
         "active": list(session.active),
         "head": session.head_turn_id,
         "forked_from": session.forked_from,
@@ -57,6 +59,16 @@ def session_object(session: Session) -> Json:
         "created_at": _seconds(session.created_at),
         "updated_at": _seconds(session.updated_at),
     }
+
+
+def _model_state(session: Session, loaded: EngineInfo | None) -> str | None:
+    """Whether the next turn can go on with the tokens that there are, or encodes all of them."""
+    if loaded is None:
+        return None
+    if session.model != loaded.model_id:
+        return "other_model"
+    is_same = session.fingerprint == loaded.fingerprint
+    return "loaded" if is_same else "fingerprint_changed"
 
 
 def hit_object(hit: SearchHit) -> Json:
@@ -101,7 +113,7 @@ def _tree_node(turn: Turn) -> Json:
         "id": turn.id,
         "parent": turn.parent_id,
         "conversation": turn.session_id,
-        "status": _turn_status(turn.status),
+        "status": turn_status(turn.status),
         "created_at": _seconds(turn.created_at),
         "input_ids": [item.id for item in turn.input_items],
         "input_preview": asked[:PREVIEW_CHARS],
@@ -117,7 +129,7 @@ def turn_object(turn: Turn) -> Json:
         "object": "response",
         "created_at": _seconds(turn.created_at),
         "completed_at": _seconds(turn.finished_at),
-        "status": _turn_status(turn.status),
+        "status": turn_status(turn.status),
         "background": False,
         "error": _turn_error(turn),
         "incomplete_details": _incomplete_details(turn),
@@ -142,7 +154,8 @@ def turn_object(turn: Turn) -> Json:
     }
 
 
-def _turn_status(status: TurnStatus) -> str:
+def turn_status(status: TurnStatus) -> str:
+    """Name a status as Responses does."""
     if status.is_active:
         return "in_progress"
     return "incomplete" if status is TurnStatus.INTERRUPTED else str(status)
@@ -157,7 +170,7 @@ def _turn_error(turn: Turn) -> Json | None:
 
 def _incomplete_details(turn: Turn) -> Json | None:
     if turn.status is TurnStatus.INTERRUPTED:
-        return {"reason": "interrupted"}
+        return {"reason": turn.incomplete_reason or "interrupted"}
     if turn.status is TurnStatus.INCOMPLETE:
         return {"reason": turn.incomplete_reason or "max_output_tokens"}
     return None

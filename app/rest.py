@@ -1,15 +1,19 @@
 """Sessions over REST. Their turns are in `app/turns.py`."""
 
+from contextlib import suppress
+from typing import Any
+
 from aiohttp import web
 
 from app.answer import json_answer
-from app.keys import CONFIG, MANAGER, OWNER
+from app.errors import DOMAIN_ERRORS
+from app.keys import CONFIG, ENGINE, MANAGER, OWNER
 from app.parsing import integer_of, read_body, truth_of
 from app.protocol import EmptyBody, ForkBody, HeadBody, SessionBody, SessionPatch
 from app.representation import hit_object, list_object, session_object, tables_object, tree_object
 from sessions.catalog import MAX_PAGE
 from sessions.errors import InvalidInputError
-from sessions.types import SessionId, TurnId
+from sessions.types import Session, SessionId, TurnId
 
 
 def routes() -> list[web.RouteDef]:
@@ -34,6 +38,14 @@ def session_of(request: web.Request) -> SessionId:
     return SessionId(request.match_info["session"])
 
 
+def shown(request: web.Request, session: Session) -> dict[str, Any]:
+    """Build a session as it stands to the model that is loaded."""
+    loaded = None
+    with suppress(*DOMAIN_ERRORS):  # while there is none
+        loaded = request.app[ENGINE].info
+    return session_object(session, loaded)
+
+
 async def create(request: web.Request) -> web.Response:
     """Open a session."""
     body = await read_body(request, SessionBody)
@@ -43,10 +55,11 @@ async def create(request: web.Request) -> web.Response:
         instructions=body.instructions,
         metadata=body.metadata,
         reasoning=body.reasoning,
-        sampling=None if body.sampling is None else body.sampling.to_stored(),
+        sampling={} if body.sampling is None else body.sampling.to_stored(),
         is_pinned=body.pinned,
+        is_auto_titled=body.auto_title,
     )
-    return json_answer(session_object(session), status=201)
+    return json_answer(shown(request, session), status=201)
 
 
 async def list_sessions(request: web.Request) -> web.Response:
@@ -64,13 +77,13 @@ async def list_sessions(request: web.Request) -> web.Response:
         pinned_first=truth_of(request, "pinned_first"),
         title_has=request.query.get("q") or None,
     )
-    return json_answer(list_object([session_object(s) for s in page.data], has_more=page.has_more))
+    return json_answer(list_object([shown(request, s) for s in page.data], has_more=page.has_more))
 
 
 async def get(request: web.Request) -> web.Response:
     """Show a session."""
     session = await request.app[MANAGER].get(request[OWNER], session_of(request))
-    return json_answer(session_object(session))
+    return json_answer(shown(request, session))
 
 
 async def update(request: web.Request) -> web.Response:
@@ -82,7 +95,7 @@ async def update(request: web.Request) -> web.Response:
         body.to_change(),
         expected_revision=body.expected_revision,
     )
-    return json_answer(session_object(session))
+    return json_answer(shown(request, session))
 
 
 async def delete(request: web.Request) -> web.Response:
@@ -99,7 +112,7 @@ async def restore(request: web.Request) -> web.Response:
     """Take a deletion back."""
     await read_body(request, EmptyBody)
     session = await request.app[MANAGER].catalog.restore(request[OWNER], session_of(request))
-    return json_answer(session_object(session))
+    return json_answer(shown(request, session))
 
 
 async def fork(request: web.Request) -> web.Response:
@@ -109,7 +122,7 @@ async def fork(request: web.Request) -> web.Response:
     session = await request.app[MANAGER].fork(
         request[OWNER], session_of(request), at=at, title=body.title
     )
-    return json_answer(session_object(session), status=201)
+    return json_answer(shown(request, session), status=201)
 
 
 async def search(request: web.Request) -> web.Response:
@@ -143,7 +156,7 @@ async def move_head(request: web.Request) -> web.Response:
         TurnId(body.turn) if body.turn is not None else None,
         expected_revision=body.expected_revision,
     )
-    return json_answer(session_object(session))
+    return json_answer(shown(request, session))
 
 
 async def tables(request: web.Request) -> web.Response:

@@ -42,7 +42,7 @@ def check_host(request: web.Request, config: AppConfig) -> None:
         message = (
             "this server isn't known by that host name; allowed_hosts in its settings can name it"
         )
-        raise RequestError(403, "host_not_allowed", message)
+        raise RequestError("host_not_allowed", message)
 
 
 def check_origin(request: web.Request, config: AppConfig) -> None:
@@ -90,7 +90,7 @@ def preflight(request: web.Request, config: AppConfig) -> web.Response | None:
 
 def _foreign_origin() -> RequestError:
     message = "pages of this origin may not use the server; allowed_origins in its settings can"
-    return RequestError(403, "origin_not_allowed", f"{message} name it")
+    return RequestError("origin_not_allowed", f"{message} name it")
 
 
 def _host_name(host: str) -> str:

@@ -6,6 +6,7 @@ from aiohttp import web
 
 from app import openapi, rest, status, tickets, transfer, turns
 from app.config import AppConfig
+from app.connections import CONNECTIONS, Connections
 from app.keys import (
     COMPLETIONS,
     CONFIG,
@@ -15,6 +16,7 @@ from app.keys import (
     METRICS,
     READINESS,
     STARTED_AT,
+    TRACING,
     EngineView,
 )
 from app.metrics import AppMetrics
@@ -25,7 +27,8 @@ from app.place import below
 from app.rate import RATE_LIMIT, RateLimit
 from app.readiness import Readiness
 from app.tickets import TICKETS, Tickets
-from app.websocket import CONNECTIONS, Connections, websocket
+from app.tracing import NOT_TRACED, Tracing
+from app.websocket import websocket
 from sessions.completions import Completions
 from sessions.key_ring import KeyRing
 from sessions.manager import SessionManager
@@ -40,6 +43,7 @@ class Collaborators:
     engine: EngineView
     readiness: Readiness
     key_ring: KeyRing
+    tracing: Tracing = NOT_TRACED
 
 
 def build_server(config: AppConfig, collaborators: Collaborators) -> web.Application:
@@ -53,6 +57,7 @@ def build_server(config: AppConfig, collaborators: Collaborators) -> web.Applica
     app[KEY_RING] = collaborators.key_ring
     app[TICKETS] = Tickets(config.clock)
     app[RATE_LIMIT] = RateLimit(config.owner_requests_per_minute, config.clock)
+    app[TRACING] = collaborators.tracing
     app[METRICS] = AppMetrics()
     app[CONNECTIONS] = Connections()
     app[STARTED_AT] = int(config.clock().timestamp())
@@ -74,5 +79,5 @@ def build_server(config: AppConfig, collaborators: Collaborators) -> web.Applica
 
 
 async def say_goodbye(app: web.Application) -> None:
-    """Close every websocket with 1001, after what is queued for it. aiohttp waits for them."""
+    """Close every websocket, after what is queued for it. aiohttp waits for them."""
     app[CONNECTIONS].close_all()

@@ -2,20 +2,26 @@
 
 The socket is bound before anything slow happens, so that a busy port is known at once. SIGINT or
 SIGTERM stops in order: running turns are drained, connections closed, contexts unwound. A second
-signal has its ordinary effect and doesn't wait.
+signal hurries: the same, without waiting for anybody. A third has its ordinary effect.
 """
 
 import asyncio
+import gc
 import signal
 import socket
 import ssl
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from pathlib import Path
 
 from aiohttp import web
 
+from app.peer import beside
+
+Ending = Callable[[web.Application], Awaitable[None]]
+
 _BACKLOG = 128
+_STOPPING = (signal.SIGINT, signal.SIGTERM)
 # Beyond the drain: what handlers get to notice that their connection is gone.
 _HANDLERS_END_S = 5.0
 
@@ -50,6 +56,15 @@ def tls_context(cert: Path, key: Path) -> ssl.SSLContext:
     return context
 
 
+def settle() -> None:
+    """Take what exists by now out of the collector's sight: modules, the tokenizer.
+
+    They stay as long as the process, and a full collection that walks their 300,000 objects every
+    time holds the event loop for a tenth of a second or more. Costs nothing itself.
+    """
+    gc.freeze()
+
+
 class Serving:
     """The serving of one application; `stop` ends it from within, as a signal does from without."""
 
@@ -57,16 +72,26 @@ class Serving:
         self._sock = sock
         self._tls = tls
         self._task: asyncio.Task[None] | None = None
+        self._is_stopping = False
+        self._is_hurried = asyncio.Event()
 
     def stop(self) -> None:
         """Let `run` come to its end. To be called on its loop."""
-        if self._task is not None:
+        if self._task is not None and not self._is_stopping:
+            self._is_stopping = True
             self._task.cancel()
 
-    async def run(
-        self, app: web.Application, drain: Callable[[web.Application], Awaitable[None]]
-    ) -> None:
+    def _on_signal(self) -> None:
+        if not self._is_stopping:
+            self.stop()
+            return
+        self._is_hurried.set()
+        _leave_signals_alone()
+
+    async def run(self, app: web.Application, drain: Ending, hurry: Ending) -> None:
         """Serve until `stop` or a signal; then drain, while it still listens, and clean up.
+
+        A signal while it does so calls `hurry`, beside it.
 
         What the application's start raises comes out, after whatever had started is undone.
         """
@@ -77,7 +102,9 @@ class Serving:
         assert self._task is not None, "run is run by a task"
         is_listening = False
         try:
-            with _stopped_by_signals(self._task), suppress(asyncio.CancelledError):
+            with suppress(asyncio.CancelledError):
+                for number in _STOPPING:
+                    asyncio.get_running_loop().add_signal_handler(number, self._on_signal)
                 await runner.setup()
                 site = web.SockSite(runner, self._sock, ssl_context=self._tls, backlog=_BACKLOG)
                 await site.start()
@@ -85,21 +112,22 @@ class Serving:
                 await asyncio.Event().wait()
             self._task.uncancel()
             if is_listening:
-                await drain(app)
+                async with beside(self._hurry_when_told(app, hurry)):
+                    await drain(app)
         finally:
-            await runner.cleanup()
-            self._sock.close()
+            try:
+                async with beside(self._hurry_when_told(app, hurry)):
+                    await runner.cleanup()
+            finally:
+                _leave_signals_alone()
+                self._sock.close()
+
+    async def _hurry_when_told(self, app: web.Application, hurry: Ending) -> None:
+        await self._is_hurried.wait()
+        await hurry(app)
 
 
-@contextmanager
-def _stopped_by_signals(task: asyncio.Task[None]) -> Iterator[None]:
-    loop = asyncio.get_running_loop()
-    caught = (signal.SIGINT, signal.SIGTERM)
-    for number in caught:
-        loop.add_signal_handler(number, task.cancel)
-    try:
-        yield
-    finally:
-        # From here on a second signal has its ordinary, immediate effect.
-        for number in caught:
-            loop.remove_signal_handler(number)
+def _leave_signals_alone() -> None:
+    """From here on a signal has its ordinary, immediate effect."""
+    for number in _STOPPING:
+        asyncio.get_running_loop().remove_signal_handler(number)

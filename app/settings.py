@@ -33,8 +33,12 @@ from model.config import AttentionName, Device, EngineConfig, Mode
 ENV_PREFIX = "SPLICE_"
 CONFIG_FILE = "splice.toml"
 
-# A variable that is no setting: it names the file the settings are in.
+# Variables that are no settings: where the settings are, and what `splice chat` talks to.
 _CONFIG_VARIABLE = "SPLICE_CONFIG"
+_NO_SETTINGS = (_CONFIG_VARIABLE, "SPLICE_URL", "SPLICE_API_KEY")
+# OpenTelemetry's own variables; the narrower one goes first.
+_OTLP_PLACES = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
+_OTLP_PROTOCOLS = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
 _UNSET = ("", "none")
 # What pydantic says of these says nothing of what would be right.
 _REASONS = {
@@ -180,6 +184,14 @@ class Settings(BaseModel):
     )
     outbox_size: int = _limits(256, "frames that may wait for one websocket", ge=1)
     max_streams: int = _limits(64, "replies one websocket may read at once", ge=1)
+    max_subscriptions: int = _limits(64, "sessions one websocket may watch", ge=1)
+    max_frames_per_s: int = _limits(
+        200, "frames one websocket may send a second; one that sends more is closed", ge=1
+    )
+    max_sockets: int = _limits(1024, "websockets that may be open at once", ge=1)
+    owner_max_sockets: OptionalCount = _limits(
+        None, "websockets an owner may have open at once; by default no limit", ge=1
+    )
     owner_requests_per_minute: OptionalCount = _limits(
         None, "requests and websocket frames an owner may send a minute; by default no limit", ge=1
     )
@@ -283,6 +295,28 @@ def load_settings(
         raise SettingsError("\n".join(faults)) from exc
 
 
+def traces_exporters(environ: Mapping[str, str] | None = None) -> tuple[str, ...]:
+    """Where OpenTelemetry's variables want spans to go: `otlp`, `console`, or nowhere.
+
+    Nowhere where none is set. Raises SettingsError for what this server can't do.
+    """
+    environ = os.environ if environ is None else environ
+    if environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
+        return ()
+    has_place = any(map(environ.get, _OTLP_PLACES))
+    listed = environ.get("OTEL_TRACES_EXPORTER") or ("otlp" if has_place else "none")
+    names = tuple(name.strip() for name in listed.split(",") if name.strip() not in ("", "none"))
+    if unknown := [name for name in names if name not in ("otlp", "console")]:
+        raise SettingsError(
+            f"OTEL_TRACES_EXPORTER = {listed!r}: there is no exporter {unknown[0]!r} here, only "
+            "otlp, console and none"
+        )
+    protocol = next(filter(None, map(environ.get, _OTLP_PROTOCOLS)), "http/protobuf")
+    if "otlp" in names and protocol != "http/protobuf":
+        raise SettingsError(f"traces are sent by http/protobuf, not by OTLP's {protocol!r}")
+    return names
+
+
 def flag(name: str) -> str:
     """The flag of a setting."""
     return "--" + name.replace("_", "-")
@@ -295,7 +329,7 @@ def variable(name: str) -> str:
 
 def _from_environment(environ: Mapping[str, str]) -> dict[str, tuple[str, object]]:
     known = {variable(name): name for name in Settings.model_fields}
-    mine = [v for v in environ if v.startswith(ENV_PREFIX) and v != _CONFIG_VARIABLE]
+    mine = [v for v in environ if v.startswith(ENV_PREFIX) and v not in _NO_SETTINGS]
     unknown = [v for v in mine if v not in known]
     if unknown:
         raise SettingsError("\n".join(_unknown("variable", v, known) for v in sorted(unknown)))

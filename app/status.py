@@ -1,6 +1,8 @@
 """How the server is: alive, ready, counted, and what its cache holds."""
 
+import asyncio
 from contextlib import suppress
+from typing import Final
 
 from aiohttp import web
 
@@ -9,6 +11,9 @@ from app.errors import DOMAIN_ERRORS
 from app.keys import ENGINE, MANAGER, METRICS, READINESS
 from app.representation import cache_object
 from model.messages import EngineStats
+from sessions.errors import SessionsError
+
+STORE_ANSWERS_WITHIN_S: Final = 1.0
 
 
 def routes() -> list[web.RouteDef]:
@@ -29,10 +34,24 @@ async def healthz(request: web.Request) -> web.Response:
 async def readyz(request: web.Request) -> web.Response:
     """Say whether replies can be begun; 503 with the state and its reason while not."""
     readiness, state = request.app[READINESS], request.app[ENGINE].state
-    is_ready = readiness.is_ready(state)
-    body = {"status": "ready" if is_ready else "unready", **readiness.report(state)}
+    is_ready, report = readiness.is_ready(state), readiness.report(state)
+    if is_ready and (trouble := await _trouble_with_the_store(request)) is not None:
+        is_ready, report = False, {"state": "store_unavailable", "detail": trouble}
+    body = {"status": "ready" if is_ready else "unready", **report}
     headers = {} if is_ready else {"Retry-After": "1"}
     return json_answer(body, status=200 if is_ready else 503, headers=headers)
+
+
+async def _trouble_with_the_store(request: web.Request) -> str | None:
+    """Why no turn could be stored now; a probe must have its answer soon."""
+    try:
+        async with asyncio.timeout(STORE_ANSWERS_WITHIN_S):
+            await request.app[MANAGER].catalog.check_store()
+    except TimeoutError:
+        return "the database does not answer"
+    except SessionsError:
+        return "the database can't be read"
+    return None
 
 
 async def metrics(request: web.Request) -> web.Response:

@@ -15,8 +15,7 @@ from app.answer import json_answer
 from app.keys import MANAGER, OWNER
 from app.parsing import read_body
 from app.protocol import MessageBody, Metadata, SamplingBody, SessionBody, Strict, Text
-from app.representation import session_object
-from app.rest import session_of
+from app.rest import session_of, shown
 from sessions.errors import InvalidInputError
 from sessions.transfer import MAX_TURNS, ImportedSession, ImportedTurn
 from sessions.types import (
@@ -103,6 +102,7 @@ class SessionFile(Strict):
             metadata=given.metadata,
             sampling={} if given.sampling is None else given.sampling.to_stored(),
             is_pinned=given.pinned,
+            is_auto_titled=given.auto_title,
             head=self.head,
             turns=tuple(turn.to_turn() for turn in self.turns),
         )
@@ -112,7 +112,7 @@ async def bring_in(request: web.Request) -> web.Response:
     """Open a session from an exported one."""
     body = await read_body(request, SessionFile)
     session = await request.app[MANAGER].importer.bring_in(request[OWNER], body.to_session())
-    return json_answer(session_object(session), status=201)
+    return json_answer(shown(request, session), status=201)
 
 
 async def export(request: web.Request) -> web.Response:
@@ -145,6 +145,7 @@ def to_file(session: Session, turns: tuple[Turn, ...]) -> dict[str, Any]:
             "metadata": session.metadata,
             "sampling": session.sampling,
             "pinned": session.is_pinned,
+            "auto_title": session.is_auto_titled,
         },
         "head": session.head_turn_id,
         "turns": [_turn_file(turn) for turn in turns],

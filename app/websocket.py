@@ -9,10 +9,19 @@ its cursor.
 
 import asyncio
 import logging
+from contextlib import suppress
 
 from aiohttp import WSMessage, WSMsgType, web
 
-from app.errors import PeerGoneError, RequestError, boundary
+from app.connections import (
+    CONNECTIONS,
+    INTERNAL_ERROR,
+    KEY_REVOKED,
+    NORMAL,
+    POLICY,
+    TRY_AGAIN_LATER,
+)
+from app.errors import PeerGoneError, RequestError, boundary, describe
 from app.keys import CONFIG, KEY, KEY_RING, MANAGER, METRICS, OWNER, READINESS, REQUEST_ID
 from app.outbox import Outbox, SlowReaderError
 from app.parsing import read_json
@@ -26,46 +35,24 @@ from app.protocol import (
     RegenerateFrame,
     ResumeFrame,
     StreamFrame,
+    SubscribeFrame,
+    UnsubscribeFrame,
     event_id_of,
     more_tokens,
     parse_frame,
     session_params,
 )
-from app.rate import RATE_LIMIT
+from app.rate import RATE_LIMIT, FrameLimit
 from app.representation import event_object
 from app.sampling import default_params
-from sessions.errors import DrainingError, InvalidInputError
-from sessions.types import SessionId, Turn, TurnId
+from app.subscriptions import Subscriptions
+from sessions.errors import DrainingError, InvalidInputError, StoreUnavailableError
+from sessions.types import OwnerId, SessionId, Turn, TurnId
 
 logger = logging.getLogger(__name__)
 
-GOING_AWAY = 1001
-KEY_REVOKED = 4401
 # Frames gather here below the socket before a send begins to wait for the peer.
 WRITER_LIMIT_BYTES = 64 * 1024
-
-
-class Connections:
-    """The open sockets of a server, so that it can say goodbye to them."""
-
-    def __init__(self) -> None:
-        self._open: set[Connection] = set()
-
-    def add(self, connection: "Connection") -> None:
-        """Remember an open socket."""
-        self._open.add(connection)
-
-    def discard(self, connection: "Connection") -> None:
-        """Forget a closed one."""
-        self._open.discard(connection)
-
-    def close_all(self) -> None:
-        """Tell every peer that the server stops; what is queued for them is sent first."""
-        for connection in self._open:
-            connection.close(GOING_AWAY)
-
-
-CONNECTIONS: web.AppKey[Connections] = web.AppKey("connections", Connections)
 
 
 class Connection:
@@ -78,6 +65,8 @@ class Connection:
         self._metrics = request.app[METRICS]
         self._app = request.app
         self._max_streams = config.max_streams
+        self._key_check_s = config.key_check_s
+        self._frames = FrameLimit(config.max_frames_per_s, asyncio.get_running_loop().time)
         self._owner = request[OWNER]
         self._key = request.get(KEY)
         self._request_id = request[REQUEST_ID]
@@ -89,16 +78,29 @@ class Connection:
         self._readers: set[asyncio.Task[None]] = set()
         self._cancels: set[asyncio.Task[None]] = set()
         self._reader_by_turn: dict[TurnId, asyncio.Task[None]] = {}
+        self._subscriptions = Subscriptions(request, self._outbox, self._tasks)
+
+    @property
+    def owner(self) -> OwnerId:
+        """Whose it is."""
+        return self._owner
 
     async def run(self) -> None:
         """Serve the socket until either side ends it."""
+        with boundary(self._request_id) as caught:
+            await self._serve()
+        await self._outbox.hang_up(NORMAL if caught.error is None else INTERNAL_ERROR)
+
+    async def _serve(self) -> None:
         try:
             async with self._tasks:
                 writer = self._tasks.create_task(self._outbox.run())
+                watch = self._tasks.create_task(self._watch_key())
                 async for message in self._ws:
                     await self._receive(message)
-                for answer in (*self._readers, *self._cancels):
-                    answer.cancel()
+                for task in (watch, *self._readers, *self._cancels):
+                    task.cancel()
+                self._subscriptions.end_all()
                 if not self._outbox.is_closing:
                     writer.cancel()
         except* SlowReaderError:
@@ -106,16 +108,30 @@ class Connection:
             logger.info("a slow reader was dropped", extra={"request_id": self._request_id})
         except* PeerGoneError:
             logger.debug("the peer is gone", extra={"request_id": self._request_id})
-        await self._outbox.hang_up(1000)
 
     def close(self, code: int) -> None:
         """Send what is queued, then close; doesn't wait for it."""
         self._outbox.close(code)
 
+    def hurry(self) -> None:
+        """Give up on a peer that takes its time."""
+        self._outbox.hurry()
+
+    async def refuse(self, error: RequestError, code: int) -> None:
+        """Say why it is closed, and close it."""
+        self._metrics.frame("error")
+        await self._outbox.put(describe(error).frame(event_id=None))
+        self.close(code)
+
     async def _receive(self, message: WSMessage) -> None:
         """Take one message; whatever is wrong with it is answered, and the socket stays."""
-        if message.type is WSMsgType.ERROR:
-            return  # the transport has closed the socket already, with the code that fits
+        if message.type is WSMsgType.ERROR or self._outbox.is_closing:
+            return  # the transport has closed the socket with the code that fits, or we have
+        if not self._frames.takes():
+            await self.refuse(
+                RequestError("too_many_frames", "more frames than may be sent a second"), POLICY
+            )
+            return
         value: object = None
         with boundary(self._request_id) as caught:
             if message.type is not WSMsgType.TEXT:
@@ -141,15 +157,30 @@ class Connection:
             return not await ring.is_closed()
         return await ring.holds(self._key)
 
+    async def _watch_key(self) -> None:
+        """Close the socket soon after its key is revoked, though nothing is sent."""
+        while True:
+            await asyncio.sleep(self._key_check_s)
+            with suppress(StoreUnavailableError):  # each frame is refused meanwhile
+                if not await self._is_allowed():
+                    self.close(KEY_REVOKED)
+                    return
+
     async def _dispatch(self, frame: Frame) -> None:
         if isinstance(frame, PingFrame):
             await self._outbox.put({"type": "pong", "nonce": frame.nonce})
             return
         self._app[RATE_LIMIT].count(self._owner)
+        if isinstance(frame, SubscribeFrame):
+            self._subscriptions.begin(frame)
+            return
+        if isinstance(frame, UnsubscribeFrame):
+            self._subscriptions.end(frame.conversation)
+            return
         peers = self._cancels if isinstance(frame, CancelFrame) else self._readers
         if len(peers) >= self._max_streams:
             message = f"at most {self._max_streams} replies are read on one socket at a time"
-            raise RequestError(429, "too_many_streams", message, is_retryable=True)
+            raise RequestError("too_many_streams", message)
         # Ends when the frame is answered, at the latest with the connection's task group.
         task = self._tasks.create_task(self._answer(frame))
         peers.add(task)
@@ -229,13 +260,18 @@ async def websocket(request: web.Request) -> web.StreamResponse:
         compress=False,
     )
     if not ws.can_prepare(request):
-        raise RequestError(426, "upgrade_required", "this address speaks websocket only")
-    await ws.prepare(request)
+        raise RequestError("upgrade_required", "this address speaks websocket only")
     connection, connections = Connection(ws, request), request.app[CONNECTIONS]
-    connections.add(connection)
-    try:
+    if len(connections) >= config.max_sockets:
+        message = f"{config.max_sockets} websockets are open, as many as may be"
+        raise RequestError("too_many_sockets", message, retry_after_s=5)
+    with connections.holding(connection):
+        await ws.prepare(request)
+        limit = config.owner_max_sockets
+        if limit is not None and connections.num_of(connection.owner) > limit:
+            message = f"{limit} websockets of this owner are open, as many as may be"
+            error = RequestError("too_many_owner_sockets", message)
+            await connection.refuse(error, TRY_AGAIN_LATER)
         with request.app[METRICS].connection():
             await connection.run()
-    finally:
-        connections.discard(connection)
     return ws

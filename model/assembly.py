@@ -14,10 +14,11 @@ from model.attention.batched import BatchedBackend
 from model.attention.reference import ReferenceBackend
 from model.cache_manager import CacheManager
 from model.config import AttentionName, Device, EngineConfig, Mode
-from model.core import CoreLimits, EngineCore, Tokenizer
+from model.core import EngineCore
 from model.errors import ModelLoadError
 from model.kv_cache import KVCache
 from model.messages import EngineInfo
+from model.ports import CoreLimits, Tokenizer
 from model.prefix_index import BlockHasher
 from model.provision import obtain
 from model.runner import ModelRunner, ModelShape
@@ -196,7 +197,7 @@ def choose_num_blocks(config: EngineConfig, device: torch.device, block_bytes: i
     if config.num_blocks is not None:
         num_blocks = config.num_blocks
     else:
-        num_blocks = (config.cache_bytes or _spare_bytes(device)) // block_bytes
+        num_blocks = (config.cache_bytes or spare_bytes(device)) // block_bytes
     if num_blocks < 2:
         raise ModelLoadError(
             f"the cache would have {num_blocks} blocks of {block_bytes} bytes and at least 2 are "
@@ -205,7 +206,8 @@ def choose_num_blocks(config: EngineConfig, device: torch.device, block_bytes: i
     return num_blocks
 
 
-def _spare_bytes(device: torch.device) -> int:
+def spare_bytes(device: torch.device) -> int:
+    """What the cache takes of free memory where nobody says how much."""
     if device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)
         return int(free * _CUDA_MEMORY_SHARE)

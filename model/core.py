@@ -15,12 +15,8 @@ import secrets
 from collections.abc import Callable
 from collections.abc import Sequence as Items
 from dataclasses import dataclass
-from typing import Protocol
-
-import torch
 
 from model.batch import BatchRow
-from model.block_supply import BlockEdit
 from model.block_table import BlockTable
 from model.cache_manager import CacheManager
 from model.config import EngineConfig
@@ -38,6 +34,7 @@ from model.messages import (
     TableView,
     TierName,
 )
+from model.ports import CoreLimits, Runner, Tokenizer
 from model.sampler import Draw, Sampled
 from model.scheduler import Scheduled, Scheduler
 from model.sequence import Sequence, SequenceStatus
@@ -47,46 +44,6 @@ logger = logging.getLogger(__name__)
 
 _MIN_OBSERVED_ROWS = 16
 """Below, a step's time says more of the weights than of its rows."""
-
-
-class Runner(Protocol):
-    """What the core needs of `runner.ModelRunner`."""
-
-    num_rows: int
-
-    def edit(self, edits: Items[BlockEdit]) -> None:
-        """Carry out edits of blocks; they are done when this returns."""
-        ...
-
-    def forward(self, rows: Items[BatchRow], edits: Items[BlockEdit]) -> torch.Tensor:
-        """Logits `[B, V]` behind the rows that want them."""
-        ...
-
-    def sample(self, logits: torch.Tensor, draws: Items[Draw]) -> list[Sampled]:
-        """A token for each row of logits."""
-        ...
-
-
-class Tokenizer(Protocol):
-    """What the core needs of a tokenizer."""
-
-    def decode(self, token_ids: list[int]) -> str:
-        """Ids to text, special tokens left out."""
-        ...
-
-    def encode(self, text: str) -> list[int]:
-        """Text to ids as behind other text, nothing added."""
-        ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CoreLimits:
-    """What the loaded model and its cache allow. Tokens, and the ids that end a reply."""
-
-    max_context_tokens: int
-    vocab_size: int
-    eos_token_ids: frozenset[int]
-    block_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -337,6 +294,7 @@ class EngineCore:
             num_rows_computed=sequence.num_rows_computed,
             num_preemptions=sequence.num_preemptions,
             queue_s=(now if started is None else started) - arrived,
+            restore_s=sequence.restore_s,
             first_token_s=None if first is None else first - arrived,
             total_s=now - arrived,
         )

@@ -41,7 +41,18 @@ from model.messages import (
 from model.process import EngineProcess
 from model.tiers.base import TierError
 from model.tiers.cpu import create_memory
-from model.wire import Answer, Cancel, Events, Failure, LoadFailed, Progress, Query, Ready, Submit
+from model.wire import (
+    Answer,
+    Cancel,
+    Events,
+    Failure,
+    LoadFailed,
+    Logged,
+    Progress,
+    Query,
+    Ready,
+    Submit,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -284,7 +295,11 @@ class Engine:
     def _count_crash(self, exit_code: int) -> None:
         self._num_crashes_in_a_row += 1
         self._num_restarts += 1
-        logger.error("the engine's process ended with exit code %s", exit_code)
+        logger.error(
+            "the engine's process ended with exit code %s",
+            exit_code,
+            extra={"turn_ids": list(self._flights)},
+        )
         if self._state is EngineState.STARTING or self._num_crashes_in_a_row >= _MAX_CRASHES:
             self._give_up(f"the engine's process ended with exit code {exit_code}; see the log")
 
@@ -304,6 +319,8 @@ class Engine:
                 self._resubmit()
                 if self._loaded and not self._loaded.done():
                     self._loaded.set_result(info)
+            case Logged():
+                _log(report)
             case LoadFailed(message):
                 self._give_up(message)
 
@@ -338,6 +355,12 @@ class Engine:
             self._loaded.set_exception(ModelLoadError(message))  # whoever starts it says so
         else:
             logger.error("the engine can't be started again: %s", message)
+
+
+def _log(record: Logged) -> None:
+    about = {"turn_ids": list(record.turn_ids), "exception": record.exception}
+    extra = {name: value for name, value in about.items() if value}
+    logging.getLogger(record.logger).log(record.level, "%s", record.message, extra=extra)
 
 
 def _with_seed(request: GenerationRequest) -> GenerationRequest:

@@ -31,7 +31,8 @@ class Flight:
         self.is_cancelled = False
         self._request = request
         self._arrived_s = now_s
-        self._reply_ids: list[int] = []
+        # What it is to go on behind was sampled before, and is no less a part of the reply.
+        self._reply_ids: list[int] = list(request.resumed_ids or ())
         self._started: GenerationStarted | None = None
         self._started_s: float | None = None
         self._first_token_s: float | None = None
@@ -75,8 +76,11 @@ class Flight:
             self.fail(RepeatedCrashError("the engine's process ended twice under this generation"))
             return False
         if self._started is not None:
-            # The prompt's missing tokens and every delivered one but the last were computed.
-            self._num_rows_lost += self._started.claim.computed + max(0, len(self._reply_ids) - 1)
+            # The prompt's missing tokens and every token of the reply but the last were computed;
+            # those that it began with, by whoever sampled them.
+            num_before = max(0, len(self._request.resumed_ids or ()) - 1)
+            num_rows = max(0, len(self._reply_ids) - 1) - num_before
+            self._num_rows_lost += self._started.claim.computed + num_rows
         return True
 
     def _completed(self, event: GenerationFinished, now_s: float) -> GenerationFinished:

@@ -137,7 +137,7 @@ class GenerationFinished:
     `num_rows_computed` counts the rows that entered the model for this generation: prompt tokens
     that were not reused, every fed reply token, and whatever a preemption made necessary again.
     Times are seconds from the request's arrival in the engine; `first_token_s` is None when there
-    was no token.
+    was no token. `restore_s` is how long blocks took to come back from other tiers.
     """
 
     reason: FinishReason
@@ -148,6 +148,7 @@ class GenerationFinished:
     queue_s: float = 0.0
     first_token_s: float | None = None
     total_s: float = 0.0
+    restore_s: float = 0.0
 
 
 GenerationEvent = GenerationStarted | GenerationDelta | GenerationFinished

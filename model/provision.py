@@ -77,32 +77,68 @@ def obtain(model: str, models_dir: Path, on_progress: OnProgress) -> ModelSource
     except OSError as exc:
         raise ModelLoadError(f"the model {model!r} can't be read or stored: {exc}") from exc
     if _looks_like_a_path(model):
-        raise ModelLoadError(
-            f"there is no file or folder {model!r}; "
-            "name a folder, a .gguf file, a Hugging Face id, or 'default'"
-        )
+        raise _nowhere(model)
     return _from_hub(model, on_progress)
+
+
+def find(model: str, models_dir: Path) -> ModelSource | None:
+    """What `obtain` would find here, without fetching or writing anything; None: it would fetch.
+
+    A GGUF's digest is not computed. Raises ModelLoadError for what `obtain` would refuse.
+    """
+    path = Path(model).expanduser()
+    if model == DEFAULT_MODEL:
+        path = models_dir / DEFAULT_GGUF
+        if not path.exists():
+            return None
+        return ModelSource(model_id=DEFAULT_MODEL_ID, kind=SourceKind.GGUF, path=path)
+    try:
+        if path.exists():
+            path = _weights_at(path)
+            if path.is_dir():
+                return _folder(path.resolve().name, path)
+            return ModelSource(model_id=path.stem, kind=SourceKind.GGUF, path=path)
+    except OSError as exc:
+        raise ModelLoadError(f"the model {model!r} can't be read: {exc}") from exc
+    if _looks_like_a_path(model):
+        raise _nowhere(model)
+    return _cached(model)
 
 
 def _looks_like_a_path(model: str) -> bool:
     return model.endswith(".gguf") or not _HUB_ID.fullmatch(model)
 
 
+def _nowhere(model: str) -> ModelLoadError:
+    return ModelLoadError(
+        f"there is no file or folder {model!r}; "
+        "name a folder, a .gguf file, a Hugging Face id, or 'default'"
+    )
+
+
 # ---- a file or a folder
 
 
 def _local(path: Path, models_dir: Path, on_progress: OnProgress) -> ModelSource:
+    path = _weights_at(path)
+    if path.is_dir():
+        return _folder(path.resolve().name, path)
+    digest = file_sha256(path, models_dir, on_progress)
+    return ModelSource(model_id=path.stem, kind=SourceKind.GGUF, path=path, sha256=digest)
+
+
+def _weights_at(path: Path) -> Path:
+    """The folder, or the GGUF file, which may be the only one in a folder."""
     if path.is_dir():
         ggufs = sorted(path.glob("*.gguf"))
         if (path / "config.json").exists() or len(ggufs) != 1:
-            return _folder(path.resolve().name, path)
+            return path
         path = ggufs[0]
     with path.open("rb") as file:
         magic = file.read(4)
     if magic != b"GGUF":
         raise ModelLoadError(f"{path} is neither a folder nor a GGUF file")
-    digest = file_sha256(path, models_dir, on_progress)
-    return ModelSource(model_id=path.stem, kind=SourceKind.GGUF, path=path, sha256=digest)
+    return path
 
 
 def _folder(model_id: str, folder: Path) -> ModelSource:
@@ -195,6 +231,18 @@ def _only_one(models_dir: Path, on_progress: OnProgress) -> Iterator[None]:
 
 
 # ---- the hub
+
+
+def _cached(model: str) -> ModelSource | None:
+    """What the hub's own cache has of it; None when it would have to be asked for."""
+    from huggingface_hub import errors as hub_errors
+    from huggingface_hub import snapshot_download
+
+    try:
+        folder = snapshot_download(model, local_files_only=True)
+    except (hub_errors.LocalEntryNotFoundError, hub_errors.HFValidationError):
+        return None
+    return _folder(model, Path(folder))
 
 
 def _from_hub(model: str, on_progress: OnProgress) -> ModelSource:

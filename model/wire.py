@@ -131,7 +131,19 @@ class Answer:
     value: object
 
 
-Report = Progress | Ready | LoadFailed | Events | Answer
+@dataclass(frozen=True, slots=True)
+class Logged:
+    """A record for the front end's log, which writes both processes' in one form; `turn_ids` are
+    the generations it is about, `exception` a traceback."""
+
+    level: int
+    logger: str
+    message: str
+    turn_ids: tuple[str, ...] = ()
+    exception: str | None = None
+
+
+Report = Progress | Ready | LoadFailed | Events | Answer | Logged
 
 
 def encode(message: Command | Report) -> bytes:

@@ -5,6 +5,7 @@ into a queue, so a large prompt arrives while a step computes; everything else h
 thread. When the other end goes away, so does the process.
 """
 
+import gc
 import logging
 import os
 import queue
@@ -25,6 +26,7 @@ from model.wire import (
     Events,
     Failure,
     LoadFailed,
+    Logged,
     Progress,
     Query,
     Ready,
@@ -56,12 +58,14 @@ class Connection:
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
         self._file = sock.makefile("rb")
+        self._sending = threading.Lock()  # any thread may log
         # Bounded by the front end: it has at most max_running + max_waiting generations in flight.
         self.inbox: queue.SimpleQueue[Command | Report | Wake] = queue.SimpleQueue()
 
     def send(self, report: Report) -> None:
         """Write one report; blocks while the other side is behind."""
-        self._sock.sendall(encode(report))
+        with self._sending:
+            self._sock.sendall(encode(report))
 
     def receive(self) -> Command | Report | None:
         """The next command; None when the other end is gone."""
@@ -171,9 +175,11 @@ class Worker:
             self._num_failed_steps += 1
             if self._num_failed_steps >= _MAX_FAILED_STEPS:
                 raise
-            logger.exception("a step failed")
             error = SequenceFailedError("the engine failed while computing; see the server's log")
-            return self._core.fail_all(error)
+            failed = self._core.fail_all(error)
+            turn_ids = list(dict.fromkeys(output.request_id for output in failed))
+            logger.exception("a step failed", extra={"turn_ids": turn_ids})
+            return failed
         self._num_failed_steps = 0
         return outputs
 
@@ -188,9 +194,38 @@ def _to_value(event: GenerationEvent | ModelError) -> GenerationEvent | Failure:
     return Failure.of(event) if isinstance(event, ModelError) else event
 
 
-def main(fd: int) -> None:
+class LogHandler(logging.Handler):
+    """Sends this process's records to the front end, which knows how they are to be written."""
+
+    def __init__(self, connection: Connection) -> None:
+        super().__init__(logging.INFO)
+        self._connection = connection
+        self._formatter = logging.Formatter()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Send it; one that can't be sent is written to standard error, behind a dying process."""
+        exception = record.exc_info and self._formatter.formatException(record.exc_info)
+        report = Logged(
+            level=record.levelno,
+            logger=record.name,
+            message=record.getMessage(),
+            turn_ids=tuple(getattr(record, "turn_ids", ())),
+            exception=exception or None,
+        )
+        try:
+            self._connection.send(report)
+        except OSError:
+            print(self._formatter.format(record), file=sys.stderr)  # noqa: T201
+
+
+def _log_to(connection: Connection) -> None:
+    logging.basicConfig(level=logging.INFO, handlers=[LogHandler(connection)])
+    # What ends the process is its log's last record, too.
+    sys.excepthook = lambda *error: logger.critical("the engine's process fails", exc_info=error)
+
+
+def main(connection: Connection) -> None:
     """Load what the first message names, then serve."""
-    connection = Connection(socket.socket(fileno=fd))
     start = connection.receive()
     if not isinstance(start, Start):
         return
@@ -204,10 +239,15 @@ def main(fd: int) -> None:
     except ModelLoadError as exc:
         connection.send(LoadFailed(str(exc)))
         return
+    # The model and its modules stay: walked by each full collection, they would stop all replies
+    # for as long as twenty steps take.
+    gc.collect()
+    gc.freeze()
     connection.send(Ready(info))
     Worker(core, connection).run()
 
 
 if __name__ == "__main__":
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s engine %(levelname)s %(message)s")
-    main(int(sys.argv[1]))
+    to_front_end = Connection(socket.socket(fileno=int(sys.argv[1])))
+    _log_to(to_front_end)
+    main(to_front_end)

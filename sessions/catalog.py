@@ -3,11 +3,12 @@
 Everything is the owner's: another's session is not found.
 """
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from datetime import datetime, timedelta
 
 from sessions.errors import InvalidInputError
 from sessions.search import words_of
+from sessions.session_events import SessionNews, watch
 from sessions.store import Store
 from sessions.types import (
     OwnerId,
@@ -66,6 +67,16 @@ class Catalog:
         if len(query) > MAX_QUERY_CHARS:
             raise InvalidInputError(f"at most {MAX_QUERY_CHARS} characters", param="q")
         return await self._store.search(owner, words_of(query), limit=limit, after=after)
+
+    def watch(
+        self, owner: OwnerId, session_id: SessionId, *, after: int | None = None
+    ) -> AsyncIterator[SessionNews]:
+        """What happens to a session from a revision on; see `session_events.watch`."""
+        return watch(self._store, owner, session_id, after=after)
+
+    async def check_store(self) -> None:
+        """Raises StoreUnavailableError when nothing can be read."""
+        await self._store.check()
 
     async def update(
         self,

@@ -5,13 +5,19 @@ Nothing is parked; what a later call has in common is reused through the prefix 
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from typing import cast
 
 from model.config import SamplingParams
 from model.engine import Engine
 from model.errors import EngineUnavailableError
-from model.messages import GenerationEvent, GenerationRequest
+from model.messages import (
+    FinishReason,
+    GenerationEvent,
+    GenerationFinished,
+    GenerationRequest,
+)
+from sessions.errors import DrainingError
 from sessions.places import Places
 from sessions.public_prefix import PublicPrefixes
 from sessions.rendering import Renderer
@@ -36,6 +42,10 @@ class Completions:
         self._places = places or Places()
         self._max_input_chars = max_input_chars
         self._renderer: Renderer | None = None
+        self._is_cut = False
+        self._request_ids: set[str] = set()  # of what is generated now
+        self._idle = asyncio.Event()
+        self._idle.set()
 
     def use_renderer(self, renderer: Renderer) -> None:
         """Render with this from now on; until then `stream` raises EngineUnavailableError."""
@@ -59,6 +69,8 @@ class Completions:
             raise EngineUnavailableError("the engine is starting")
         check_messages(messages, max_chars=self._max_input_chars)
         self._places.take(owner)
+        self._request_ids.add(request_id)
+        self._idle.clear()
         try:
             token_ids = await asyncio.to_thread(self._renderer.whole, messages)
             request = GenerationRequest(
@@ -71,6 +83,29 @@ class Completions:
             generated = self._engine.generate(request)
             async with aclosing(cast("AsyncGenerator[GenerationEvent, None]", generated)) as events:
                 async for event in events:
+                    if self._is_cut and _was_cancelled(event):
+                        # Half an answer would look like a whole one.
+                        raise DrainingError("the server is stopping")
                     yield event
         finally:
             self._places.leave(owner)
+            self._request_ids.discard(request_id)
+            if not self._request_ids:
+                self._idle.set()
+
+    async def drain(self, timeout_s: float) -> None:
+        """Give what is generated some time to end, then end it."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                await self._idle.wait()
+        await self.cut()
+
+    async def cut(self) -> None:
+        """End what is generated now, with DrainingError."""
+        self._is_cut = True
+        for request_id in tuple(self._request_ids):
+            await self._engine.cancel(request_id)
+
+
+def _was_cancelled(event: GenerationEvent) -> bool:
+    return isinstance(event, GenerationFinished) and event.reason is FinishReason.CANCELLED

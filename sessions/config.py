@@ -1,7 +1,9 @@
 """What the sessions' manager is set up with."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
+from sessions.types import Turn
 from sessions.validation import MAX_INPUT_CHARS
 
 
@@ -21,3 +23,5 @@ class ManagerConfig:
     public_instructions: frozenset[str] = frozenset()
     # How long a deletion can be undone.
     delete_grace_s: float = 86400.0
+    # Hears of each turn that has ended, in the task that it ran in.
+    on_turn_ended: Callable[[Turn], None] = lambda _turn: None

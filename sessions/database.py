@@ -2,7 +2,9 @@
 
 A transaction (`tx`) is opened by `reading()` or `writing()` and lives for one store method; only
 here is anything committed. On SQLite a writer takes the write lock at once (`BEGIN IMMEDIATE`), so
-that it can't fail half-way for having read first.
+that it can't fail half-way for having read first; and this server's writers queue for it here,
+first come, first served, for SQLite itself lets whoever happens to ask at the right moment go
+first, and the others fail once they have waited for `busy_timeout`.
 
 Raises StoreUnavailableError for what the world does to a database, ForeignDatabaseError for one
 that is not this program's.
@@ -12,15 +14,16 @@ import asyncio
 import threading  # noqa: TID251 (only to wait for the driver's threads)
 import weakref
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, nullcontext
 from pathlib import Path
+from urllib.parse import quote
 
 from alembic import command
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, event, inspect
-from sqlalchemy.engine import make_url
+from sqlalchemy import Connection, event, inspect, text
+from sqlalchemy.engine import URL, make_url
 from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.exc import DBAPIError, IntegrityError, NoSuchModuleError, SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker, create_async_engine
@@ -29,6 +32,8 @@ from sqlalchemy.pool import ConnectionPoolEntry
 import migrations
 from sessions.errors import ForeignDatabaseError, StoreUnavailableError
 from sessions.search_index import SearchKind, prepare
+from sessions.session_events import CHANGED
+from sessions.signals import ChangeSignals
 
 VERSION_TABLE = "splice_version"
 # Any number, as long as no other program on the same PostgreSQL takes it: "spli" in ASCII.
@@ -48,26 +53,37 @@ SQLITE_PRAGMAS = (
 class Database:
     """One database by its URL; a bare `sqlite:` URL is given the async driver.
 
-    Without `is_indexed` the search scans what there is, as it does where FTS5 is missing.
+    Without `is_indexed` the search scans what there is, as it does where FTS5 is missing. What
+    `is_read_only` changes nothing, no file beside SQLite's included, and makes no database.
     """
 
-    def __init__(self, url: str, *, is_indexed: bool = True) -> None:
+    def __init__(self, url: str, *, is_indexed: bool = True, is_read_only: bool = False) -> None:
         self._is_indexed = is_indexed
+        self.signals = ChangeSignals()
         self.search_kind = SearchKind.SCAN
         parsed = make_url(url)
         if parsed.drivername == "sqlite":
             parsed = parsed.set(drivername="sqlite+aiosqlite")
         elif parsed.drivername in ("postgresql", "postgres"):
             parsed = parsed.set(drivername="postgresql+psycopg")
+        if is_read_only and parsed.get_backend_name() == "sqlite":
+            parsed = _read_only(parsed)
         try:
             # Errors name the statement and never its values, which are what people wrote.
             self._engine = create_async_engine(parsed, hide_parameters=True)
         except (NoSuchModuleError, ImportError) as exc:
             raise StoreUnavailableError(f"no driver for {parsed.drivername}: {exc}") from exc
+        if is_read_only:
+            self._engine = self._engine.execution_options(read_only=True)
         self._threads: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
-        if parsed.get_backend_name() == "sqlite":
+        self.is_shared = parsed.get_backend_name() != "sqlite"
+        """Whether other servers may write to it, too."""
+        self._write_lock: AbstractAsyncContextManager[None] = nullcontext()
+        if not self.is_shared:
+            self._write_lock = asyncio.Lock()
             event.listen(self._engine.sync_engine, "connect", self._remember_thread)
-            event.listen(self._engine.sync_engine, "connect", _prepare_sqlite_connection)
+            prepare_connection = _leave_alone if is_read_only else _prepare_sqlite_connection
+            event.listen(self._engine.sync_engine, "connect", prepare_connection)
             event.listen(self._engine.sync_engine, "begin", _begin_sqlite)
         self._writers = async_sessionmaker(self._engine, expire_on_commit=False)
         # The same pool; the option only tells `_begin_sqlite` that no lock is needed.
@@ -94,6 +110,11 @@ class Database:
         with _translated():
             async with self._engine.connect() as connection:
                 return await connection.run_sync(_pending)
+
+    async def check(self) -> None:
+        """Read something; raises StoreUnavailableError when it can't be read."""
+        async with self.reading() as tx:
+            await tx.execute(text(f"SELECT version_num FROM {VERSION_TABLE}"))
 
     async def close(self) -> None:
         """Let all connections go, and wait until their threads have."""
@@ -123,8 +144,9 @@ class Database:
         An IntegrityError is let through: only the caller knows what a broken constraint means.
         """
         with _translated():
-            async with self._writers() as tx, tx.begin():
+            async with self._write_lock, self._writers() as tx, tx.begin():
                 yield tx
+        self.signals.fire(tx.info.get(CHANGED, ()))
 
 
 def _join(threads: list[threading.Thread]) -> None:
@@ -153,6 +175,19 @@ def _prepare_sqlite_connection(connection: DBAPIConnection, _entry: ConnectionPo
     for pragma in SQLITE_PRAGMAS:
         cursor.execute(pragma)
     cursor.close()
+
+
+def _leave_alone(connection: DBAPIConnection, _entry: ConnectionPoolEntry) -> None:
+    connection.isolation_level = None
+
+
+def _read_only(url: URL) -> URL:
+    """The same file, opened so that it can't be written. One that no server has open is opened as
+    immutable, or else reading it would leave the files of a write-ahead log beside it."""
+    path = Path(url.database or "").absolute()
+    is_in_use = path.with_name(path.name + "-wal").exists()
+    query = {"mode": "ro", "uri": "true", **({} if is_in_use else {"immutable": "1"})}
+    return url.set(database=f"file:{quote(str(path))}", query=query)
 
 
 def _begin_sqlite(connection: Connection) -> None:

@@ -8,10 +8,12 @@ from collections.abc import Mapping
 from datetime import datetime
 
 from sqlalchemy import exists, select, update
+from sqlalchemy.ext.asyncio import AsyncSession
 
 from sessions.api_keys import ApiKey, KeyId, Scope
 from sessions.database import Database
-from sessions.errors import KeyNotFoundError
+from sessions.errors import ConflictError, KeyNotFoundError, NotFoundError
+from sessions.queries import result_count
 from sessions.session_store import ensure_owner
 from sessions.tables import ApiKeyRow, OwnerRow
 from sessions.types import OwnerId
@@ -24,9 +26,16 @@ class KeyStore:
         self._database = database
 
     async def add(self, key: ApiKey, digest: bytes) -> None:
-        """Insert a key, and its owner when it is the owner's first trace."""
+        """Insert a key, and its owner when it is the owner's first trace.
+
+        Raises ConflictError while the owner is disabled.
+        """
         async with self._database.writing() as tx:
             await ensure_owner(tx, key.owner, key.created_at)
+            if (await tx.get_one(OwnerRow, key.owner)).disabled_at is not None:
+                raise ConflictError(
+                    f"the owner {key.owner} is disabled; `splice keys enable-owner` ends that"
+                )
             tx.add(
                 ApiKeyRow(
                     id=key.id,
@@ -69,11 +78,36 @@ class KeyStore:
             row.revoked_at = row.revoked_at or now
             return _to_key(row)
 
+    async def disable(self, owner: OwnerId, now: datetime) -> int:
+        """End all keys of an owner, and let no new one be made; how many were ended.
+
+        Raises NotFoundError for an owner who was never here.
+        """
+        async with self._database.writing() as tx:
+            row = await _owner_row(tx, owner)
+            row.disabled_at = row.disabled_at or now
+            mine = update(ApiKeyRow).where(
+                ApiKeyRow.owner_id == owner, ApiKeyRow.revoked_at.is_(None)
+            )
+            return result_count(await tx.execute(mine.values(revoked_at=now)))
+
+    async def enable(self, owner: OwnerId) -> None:
+        """Let keys be made again; those that were ended stay so. Raises NotFoundError."""
+        async with self._database.writing() as tx:
+            (await _owner_row(tx, owner)).disabled_at = None
+
     async def used(self, key_id: KeyId, now: datetime) -> None:
         """Note when a key was used."""
         async with self._database.writing() as tx:
             statement = update(ApiKeyRow).where(ApiKeyRow.id == key_id)
             await tx.execute(statement.values(last_used_at=now))
+
+
+async def _owner_row(tx: AsyncSession, owner: OwnerId) -> OwnerRow:
+    row = await tx.get(OwnerRow, owner)
+    if row is None:
+        raise NotFoundError(f"no owner has the name {owner!r}")
+    return row
 
 
 def _to_key(row: ApiKeyRow) -> ApiKey:

@@ -7,11 +7,10 @@ goes on and its end is written. What runs here is in `running`, everything else 
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
-from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from types import TracebackType
-from typing import Any, Self
+from typing import Self, Unpack
 
 from model.config import SamplingParams
 from model.engine import Engine
@@ -21,7 +20,7 @@ from sessions.admission import Admission, AdmissionRules, Admitted
 from sessions.catalog import Catalog
 from sessions.config import ManagerConfig as ManagerConfig  # as its callers know it
 from sessions.errors import ConflictError
-from sessions.ids import new_session_id
+from sessions.opening import Opener
 from sessions.places import Places
 from sessions.preparation import Preparations
 from sessions.prompt import PromptComposer
@@ -35,17 +34,16 @@ from sessions.turn import Collaborators, RunnerRules
 from sessions.types import (
     OwnerId,
     Page,
-    ReasoningPolicy,
     Session,
     SessionFilter,
     SessionId,
+    SessionOptions,
     Turn,
     TurnEnded,
     TurnEvent,
     TurnId,
     TurnRequest,
 )
-from sessions.validation import check_session
 
 
 class SessionManager:
@@ -93,6 +91,14 @@ class SessionManager:
                 max_input_chars=config.max_input_chars,
             ),
         )
+        self._opener = Opener(
+            store=store,
+            engine=engine,
+            composer=self._composer,
+            admission=self._admission,
+            clock=clock,
+            max_input_chars=config.max_input_chars,
+        )
         self._running = RunningTurns(
             collaborators,
             runner_id=config.runner_id,
@@ -134,42 +140,13 @@ class SessionManager:
 
     # Sessions.
 
-    async def create(
-        self,
-        owner: OwnerId,
-        *,
-        title: str | None = None,
-        instructions: str | None = None,
-        metadata: dict[str, str] | None = None,
-        reasoning: ReasoningPolicy = ReasoningPolicy.TEMPLATE,
-        sampling: dict[str, Any] | None = None,
-        is_pinned: bool = False,
-    ) -> Session:
+    async def create(self, owner: OwnerId, **options: Unpack[SessionOptions]) -> Session:
         """A new session with the model that is served.
 
         `instructions` None leaves the system message to the template; an empty text means that
         there is to be none.
         """
-        self._composer.renderer  # noqa: B018 - raises while there is none
-        labels = dict(metadata or {})
-        check_session(title, instructions, labels, max_chars=self._config.max_input_chars)
-        now, info = self._clock(), self._engine.info
-        session = Session(
-            id=new_session_id(now),
-            owner=owner,
-            title=title,
-            instructions=instructions,
-            model=info.model_id,
-            fingerprint=info.fingerprint,
-            reasoning=reasoning,
-            metadata=labels,
-            sampling=dict(sampling or {}),
-            is_pinned=is_pinned,
-            created_at=now,
-            updated_at=now,
-        )
-        await self._store.add_session(session, clock_at=now)
-        return session
+        return await self._opener.create(owner, **options)
 
     async def get(self, owner: OwnerId, session_id: SessionId) -> Session:
         """Raises SessionNotFoundError."""
@@ -222,29 +199,7 @@ class SessionManager:
         title: str | None = None,
     ) -> Session:
         """A new session that goes on behind a turn of this one (its head by default)."""
-        if title is not None:
-            check_session(title, None, {}, max_chars=self._config.max_input_chars)
-        origin = await self._store.session(owner, session_id)
-        point = at if at is not None else origin.head_turn_id
-        if point is not None:
-            await self._admission.ended_turn(origin, point)
-        now = self._clock()
-        fork = replace(
-            origin,
-            id=new_session_id(now),
-            title=title if title is not None else origin.title,
-            head_turn_id=point,
-            forked_from=point,
-            revision=1,
-            is_pinned=False,
-            active=(),
-            created_at=now,
-            updated_at=now,
-        )
-        # The origin's clock: what its template was told is in the tokens that are shared.
-        clock_at = await self._store.clock_at(origin.id)
-        await self._store.add_session(fork, clock_at=clock_at)
-        return fork
+        return await self._opener.fork(owner, session_id, at=at, title=title)
 
     async def move_head(
         self,
@@ -385,11 +340,16 @@ class SessionManager:
             turn = await self._store.turn(owner, turn_id)
 
     async def drain(self, timeout_s: float) -> None:
-        """Take no new turns, give those that run some time, then cancel them, keeping replies."""
+        """Take no new turns, give those that run time, then interrupt them, keeping replies."""
         self._preparations.stop()
         await self._running.drain(timeout_s)
+
+    def hurry(self) -> None:
+        """Let a drain wait no longer; replies are kept even so."""
+        self._running.hurry()
 
     def _follow_up(self, admitted: Admitted, ended: Turn, log: TurnLog) -> None:
         """What is done behind a turn: its log is at hand for the next, which may be prepared."""
         self._composer.remember(log)
+        self._config.on_turn_ended(ended)
         self._preparations.begin(admitted.session, ended)

@@ -30,4 +30,5 @@ def to_timing(finished: GenerationFinished, before_s: float) -> Timing:
         first_token_s=before_s + first_s if first_s is not None else None,
         total_s=before_s + finished.total_s,
         tokens_per_s=pace,
+        restore_s=finished.restore_s,
     )

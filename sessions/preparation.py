@@ -125,9 +125,9 @@ class Preparations:
         try:
             await self._compute(made, session, turn)
         except (ModelError, SessionsError) as exc:
-            logger.info("%s: no prefix behind it: %s", turn.id, exc, extra=turn.log_ids)
+            logger.info("%s: no prefix behind it: %s", turn.id, exc)
         except Exception:
-            logger.exception("%s: no prefix behind it", turn.id, extra=turn.log_ids)
+            logger.exception("%s: no prefix behind it", turn.id)
         finally:
             made.task = None
             if not made.is_computed and self._by_turn.get(turn.id) is made:

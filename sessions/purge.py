@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from sqlalchemy import delete, or_, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from sessions.session_events import forget
 from sessions.tables import (
     NodeRow,
     ResponseEventRow,
@@ -28,6 +29,7 @@ async def purge(tx: AsyncSession, session: SessionRow) -> bool:
     gone = select(ResponseRow.id).where(
         ResponseRow.session_id == session.id, ResponseRow.id.notin_(kept)
     )
+    await forget(tx, session.id)
     entries = SearchEntryRow.session_id == session.id  # the kept ones are not found either
     await tx.execute(delete(SearchEntryRow).where(entries))
     for row in (ResponseEventRow, TokenSpanRow, NodeRow):

@@ -38,6 +38,7 @@ def to_session(row: SessionRow, active: Sequence[TurnId] = ()) -> Session:
         metadata=dict(row.labels),
         sampling=dict(row.settings.get("sampling", {})),
         is_pinned=row.is_pinned,
+        is_auto_titled=row.settings.get("is_auto_titled", True),
         is_reinstructed=row.settings.get("is_reinstructed", False),
         active=tuple(active),
         head_turn_id=_turn_id(row.head_id),
@@ -58,6 +59,7 @@ def from_session(session: Session) -> dict[str, Any]:
         "settings": {
             "reasoning": session.reasoning.value,
             "sampling": session.sampling,
+            "is_auto_titled": session.is_auto_titled,
             "is_reinstructed": session.is_reinstructed,
         },
     }

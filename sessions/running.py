@@ -25,6 +25,8 @@ logger = logging.getLogger(__name__)
 
 # Two renewals may fail before a lease is over.
 RENEWALS_PER_LEASE = 3
+HURRIED_GRACE_S = 0.5
+"""What the engine gets to end a reply when nobody wants to wait."""
 
 
 class RunningTurns:
@@ -51,7 +53,10 @@ class RunningTurns:
         self._by_id: dict[TurnId, TurnRunner] = {}
         self._idle = asyncio.Event()
         self._idle.set()
+        self._idle_or_hurried = asyncio.Event()
+        self._idle_or_hurried.set()
         self._is_draining = False
+        self._is_hurried = False
 
     async def __aenter__(self) -> Self:
         await self._group.__aenter__()
@@ -95,18 +100,34 @@ class RunningTurns:
         self._places.take(owner)
         self._runners.add(runner)
         self._idle.clear()
+        if not self._is_hurried:
+            self._idle_or_hurried.clear()
         self._group.create_task(self._run(owner, runner))
         return self.live(await runner.accepted)
 
     async def drain(self, timeout_s: float) -> None:
-        """Refuse new turns, give those that run some time, then cancel them, keeping replies."""
+        """Refuse new turns, give those that run some time, then interrupt them, keeping replies.
+
+        `hurry` ends the waiting.
+        """
         self._is_draining = True
+        await self._wait(timeout_s)
+        for runner in tuple(self._runners):
+            await runner.interrupt()
+        await self._wait(None)
+        for runner in tuple(self._runners):
+            await runner.interrupt(grace_s=HURRIED_GRACE_S)
+        await self._idle.wait()
+
+    def hurry(self) -> None:
+        """Let a drain, this one or a later, wait no longer; replies are kept even so."""
+        self._is_hurried = True
+        self._idle_or_hurried.set()
+
+    async def _wait(self, timeout_s: float | None) -> None:
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
-                await self._idle.wait()
-        for runner in tuple(self._runners):
-            await runner.cancel()
-        await self._idle.wait()
+                await self._idle_or_hurried.wait()
 
     async def recover(self) -> int:
         """End, as interrupted, what this runner's former life left behind, and what
@@ -147,6 +168,7 @@ class RunningTurns:
                 self._by_id.pop(runner.turn.id, None)
             if not self._runners:
                 self._idle.set()
+                self._idle_or_hurried.set()
 
     async def _beat(self) -> None:
         while True:

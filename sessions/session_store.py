@@ -3,6 +3,7 @@
 Whoever asks for a session names its owner, and another owner's is not there.
 """
 
+import asyncio
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 
@@ -14,7 +15,8 @@ from sessions import purge, rows, search
 from sessions.database import Database
 from sessions.errors import InvalidInputError, RevisionConflictError, SessionNotFoundError
 from sessions.queries import is_active
-from sessions.tables import ACTIVE, OwnerRow, ResponseRow, SearchEntryRow, SessionRow
+from sessions.session_events import ChangeKind, SessionEvent, SessionNews, read_behind, record
+from sessions.tables import ACTIVE, OwnerRow, ResponseRow, SearchEntryRow, SessionRow, TokenSpanRow
 from sessions.types import (
     OwnerId,
     Page,
@@ -25,6 +27,8 @@ from sessions.types import (
     SessionId,
     TurnId,
 )
+
+POLL_S = 2.0
 
 
 class SessionStore:
@@ -50,6 +54,11 @@ class SessionStore:
         async with self._database.reading() as tx:
             query = select(SessionRow.clock_at).where(SessionRow.id == session_id)
             return (await tx.scalars(query)).one()
+
+    async def written_with(self, turn_id: TurnId) -> tuple[str, str]:
+        """The model that a turn's tokens are of, and its fingerprint."""
+        async with self._database.reading() as tx:
+            return await _written_with(tx, turn_id)
 
     async def sessions(self, owner: OwnerId, wanted: SessionFilter) -> Page:
         """A page by time of last use. Raises InvalidInputError for an unknown `after`."""
@@ -87,6 +96,10 @@ class SessionStore:
             for column, value in rows.from_session(changed).items():
                 setattr(row, column, value)
             row.revision = changed.revision
+            event = SessionEvent(
+                revision=row.revision, kind=ChangeKind.UPDATED, fields=tuple(change.named)
+            )
+            await record(tx, row.id, event)
             if "title" in change.named:
                 await _index_title(tx, changed)
             return changed
@@ -106,6 +119,8 @@ class SessionStore:
             if row.deleted_at is not None:
                 row.deleted_at = None
                 row.revision += 1
+                event = SessionEvent(revision=row.revision, kind=ChangeKind.RESTORED)
+                await record(tx, row.id, event)
             active = await _active_turns(tx, [row.id])
             return rows.to_session(row, active.get(row.id, ()))
 
@@ -142,6 +157,11 @@ class SessionStore:
             if row.head_id != head:
                 row.head_id = head
                 row.revision += 1
+                moved = ChangeKind.HEAD_MOVED
+                event = SessionEvent(revision=row.revision, kind=moved, turn_id=head)
+                await record(tx, row.id, event)
+            if head is not None:
+                row.model, row.fingerprint = await _written_with(tx, head)
             active = await _active_turns(tx, [row.id])
             return rows.to_session(row, active.get(row.id, ()))
 
@@ -153,14 +173,50 @@ class SessionStore:
             kind = self._database.search_kind
             return await search.find(tx, kind, owner, words, limit=limit, after=after)
 
+    # What happens to them; `session_events.watch` reads it.
+
+    @property
+    def poll_s(self) -> float | None:
+        """How often to look for what other servers wrote; None: there are no others."""
+        return POLL_S if self._database.is_shared else None
+
+    def next_change(self, session_id: SessionId) -> asyncio.Event:
+        """What is set when a change of the session is committed here."""
+        return self._database.signals.next(session_id)
+
+    async def news(self, session_id: SessionId, after: int | None) -> SessionNews | None:
+        """What happened behind a revision, whoever owns the session; None for a purged one."""
+        async with self._database.reading() as tx:
+            row = await tx.get(SessionRow, session_id)
+            if row is None:
+                return None
+            session = None
+            if row.deleted_at is None:
+                active = await _active_turns(tx, [row.id])
+                session = rows.to_session(row, active.get(row.id, ()))
+            since = row.revision if after is None else after
+            events = await read_behind(tx, row.id, since, row.revision)
+        return SessionNews(
+            revision=row.revision,
+            session=session,
+            events=events or (),
+            is_whole=events is not None,
+        )
+
+    async def check(self) -> None:
+        """Raises StoreUnavailableError when the database can't be read."""
+        await self._database.check()
+
     async def delete_session(
         self, owner: OwnerId, session_id: SessionId, now: datetime
     ) -> tuple[TurnId, ...]:
         """Mark a session deleted; its turns that are still active."""
         async with self._database.writing() as tx:
-            row = await session_row(tx, owner, session_id)
+            row = await session_row(tx, owner, session_id, is_locked=True)
             row.deleted_at = now
             row.revision += 1
+            event = SessionEvent(revision=row.revision, kind=ChangeKind.DELETED)
+            await record(tx, row.id, event)
             query = select(ResponseRow.id).where(ResponseRow.session_id == session_id, is_active())
             return tuple(TurnId(turn_id) for turn_id in await tx.scalars(query))
 
@@ -215,6 +271,16 @@ def expect_revision(row: SessionRow, expected: int | None) -> None:
         raise RevisionConflictError(
             f"the session is at revision {row.revision}, not {expected} any more"
         )
+
+
+async def _written_with(tx: AsyncSession, turn_id: TurnId) -> tuple[str, str]:
+    query = (
+        select(ResponseRow.model, TokenSpanRow.fingerprint)
+        .join(TokenSpanRow, TokenSpanRow.response_id == ResponseRow.id)
+        .where(ResponseRow.id == turn_id)
+    )
+    model, fingerprint = (await tx.execute(query)).one()
+    return model, fingerprint
 
 
 async def _index_title(tx: AsyncSession, session: Session) -> None:

@@ -27,6 +27,7 @@ from sessions.queries import (
     descends_into_a_fork,
     is_active,
 )
+from sessions.session_events import forget
 from sessions.session_store import SessionStore, insert_session
 from sessions.tables import NodeRow, ResponseRow, SessionRow, TokenSpanRow
 from sessions.token_log import TokenSpan
@@ -181,6 +182,7 @@ class Store(SessionStore):
             statement = update(SessionRow).where(SessionRow.id == session.id)
             values = {"revision": session.revision, "updated_at": session.updated_at}
             await tx.execute(statement.values(**values), execution_options=OWN)
+            await forget(tx, session.id)
 
     async def checkpoint(self, lease: Lease, checkpoint: Checkpoint) -> bool:
         """Keep what there is of a reply and renew its lease; False when it is no longer ours."""

@@ -244,6 +244,20 @@ class ResponseEventRow(Row):
     data: Mapped[bytes]
 
 
+class SessionEventRow(Row):
+    """What a revision of a session was about, for those who watch it. The newest are kept."""
+
+    __tablename__ = "session_events"
+    __table_args__ = {"sqlite_with_rowid": False}  # noqa: RUF012 - SQLAlchemy's own form
+
+    session_id: Mapped[str] = mapped_column(ForeignKey("sessions.id"), primary_key=True)
+    revision: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    kind: Mapped[str]
+    turn_id: Mapped[str | None]
+    status: Mapped[str | None]
+    fields: Mapped[list[Any]]
+
+
 class SearchEntryRow(Row):
     """What can be found by its words: a session's title (no node), or a message's text.
 

@@ -65,6 +65,7 @@ class ImportedSession:
     metadata: dict[str, str]
     sampling: dict[str, Any]
     is_pinned: bool
+    is_auto_titled: bool
     head: str | None
     turns: tuple[ImportedTurn, ...]
 
@@ -97,11 +98,12 @@ class Importer:
             title=given.title,
             instructions=given.instructions,
             model=info.model_id,
-            fingerprint=info.fingerprint,
+            fingerprint=FINGERPRINT if new else info.fingerprint,
             reasoning=given.reasoning,
             metadata=given.metadata,
             sampling=given.sampling,
             is_pinned=given.is_pinned,
+            is_auto_titled=given.is_auto_titled,
             head_turn_id=new[given.head].turn.id if given.head is not None else None,
             created_at=now,
             updated_at=now,

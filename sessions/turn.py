@@ -14,6 +14,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import cast
 
+from structlog.contextvars import bind_contextvars
+
 from model.engine import Engine
 from model.errors import ModelError
 from model.messages import (
@@ -46,6 +48,7 @@ ENDINGS = {
     FinishReason.CANCELLED: TurnStatus.CANCELLED,
 }
 CUTS = {FinishReason.LENGTH: "max_output_tokens", FinishReason.DEADLINE: "deadline"}
+SERVER_RESTART = "server_restart"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +90,7 @@ class TurnRunner:
         self._on_end = on_end
         self._admitted: Admitted | None = None
         self._reply = GrowingReply()
-        self._is_cancelled = False
+        self._cut_as: TurnStatus | None = None  # how it ends when it is told to
         self._deadline: asyncio.Timeout | None = None
         self._started: GenerationStarted | None = None
         self._finished: GenerationFinished | None = None
@@ -121,11 +124,23 @@ class TurnRunner:
 
     async def cancel(self) -> None:
         """End the turn soon, keeping its reply so far; the engine gets a grace period for it."""
-        self._is_cancelled = True
+        await self._cut(TurnStatus.CANCELLED, self._rules.cancel_grace_s)
+
+    async def interrupt(self, *, grace_s: float | None = None) -> None:
+        """As `cancel`, but because the server stops: nobody wanted that, so it can be continued.
+
+        Called again it may shorten the engine's grace period.
+        """
+        grace_s = self._rules.cancel_grace_s if grace_s is None else grace_s
+        await self._cut(TurnStatus.INTERRUPTED, grace_s)
+
+    async def _cut(self, ending: TurnStatus, grace_s: float) -> None:
+        self._cut_as = self._cut_as or ending  # what was asked for first is how it ends
         if self._deadline is None or self._admitted is None:
             return  # not generating yet, or no more
-        when = asyncio.get_running_loop().time() + self._rules.cancel_grace_s
-        if self._deadline.when() is None:
+        when = asyncio.get_running_loop().time() + grace_s
+        known = self._deadline.when()
+        if not self._deadline.expired() and (known is None or when < known):
             self._deadline.reschedule(when)
         with suppress(ModelError):  # then there is nothing left to cancel
             await self._engine.cancel(self._admitted.turn.id)
@@ -154,6 +169,8 @@ class TurnRunner:
 
     def _begin(self, admitted: Admitted) -> None:
         self._admitted = admitted
+        # For every record of this task, and of those that begin in it.
+        bind_contextvars(owner=admitted.session.owner, **admitted.turn.log_ids)
         self.feed.append(*opening(admitted.turn))
         if admitted.partial is not None:
             self._show(admitted, self._reply.begin(admitted.partial))
@@ -161,7 +178,7 @@ class TurnRunner:
         self._answer(admitted.turn)
 
     async def _generate(self, admitted: Admitted) -> None:
-        if self._is_cancelled:
+        if self._cut_as is not None:
             return
         self._sent_at = self._clock()
         # The engine's streams are generators; leaving one early cancels its generation.
@@ -177,7 +194,6 @@ class TurnRunner:
             logger.warning(
                 "%s: the engine let a cancel's grace pass",
                 admitted.turn.id,
-                extra=admitted.turn.log_ids,
             )
         except ModelError as exc:
             self._error = exc
@@ -188,7 +204,7 @@ class TurnRunner:
         match event:
             case GenerationStarted():
                 self._started = event
-                if self._is_cancelled:
+                if self._cut_as is not None:
                     # The first call may have come before the engine knew the generation.
                     await self._engine.cancel(admitted.turn.id)
             case GenerationDelta():
@@ -219,9 +235,7 @@ class TurnRunner:
             is_ours = await self._store.checkpoint(lease, checkpoint)
         except StoreUnavailableError as exc:
             # The next one, or the end, may still succeed.
-            logger.warning(
-                "%s: no checkpoint: %s", admitted.turn.id, exc, extra=admitted.turn.log_ids
-            )
+            logger.warning("%s: no checkpoint: %s", admitted.turn.id, exc)
             return
         if not is_ours:
             raise _LeaseLostError
@@ -236,20 +250,26 @@ class TurnRunner:
         turn = replace(self._reply.onto(admitted.turn), finished_at=self._clock())
         finished = self._finished
         if finished is None:
-            if self._is_cancelled:
-                return replace(turn, status=TurnStatus.CANCELLED)
+            if self._cut_as is not None:
+                return self._cut_short(turn)
             assert self._error is not None, "nothing says how it ended"
             return self._failed(admitted, self._error)
         assert self._sent_at is not None, "finished before it was sent"
         before_s = (self._sent_at - turn.created_at).total_seconds()
         claim = self._started.claim if self._started is not None else None
-        return replace(
+        turn = replace(
             turn,
             status=ENDINGS[finished.reason],
             incomplete_reason=CUTS.get(finished.reason),
             usage=to_usage(claim, finished) if claim is not None else None,
             timing=to_timing(finished, before_s),
         )
+        return self._cut_short(turn) if finished.reason is FinishReason.CANCELLED else turn
+
+    def _cut_short(self, turn: Turn) -> Turn:
+        if self._cut_as is TurnStatus.INTERRUPTED:
+            return replace(turn, status=self._cut_as, incomplete_reason=SERVER_RESTART)
+        return replace(turn, status=TurnStatus.CANCELLED)
 
     async def _end(self, admitted: Admitted, ended: Turn) -> None:
         """Make the end durable, then show it."""
@@ -268,15 +288,13 @@ class TurnRunner:
             try:
                 return await self._store.end_turn(admitted.lease, ended, ids)
             except StoreUnavailableError as exc:
-                logger.warning(
-                    "%s: its end is not written yet: %s", ended.id, exc, extra=ended.log_ids
-                )
+                logger.warning("%s: its end is not written yet: %s", ended.id, exc)
                 await asyncio.sleep(wait_s)
         return await self._store.end_turn(admitted.lease, ended, ids)
 
     async def _concede(self, admitted: Admitted) -> None:
         """Somebody else ended the turn, taking it for abandoned: that is how it ended."""
-        logger.warning("%s: its lease was lost", admitted.turn.id, extra=admitted.turn.log_ids)
+        logger.warning("%s: its lease was lost", admitted.turn.id)
         self._ended = await self._store.any_turn(admitted.turn.id)
         self.feed.append(TurnEnded(self._ended))
 
@@ -293,21 +311,18 @@ class TurnRunner:
                 "%s: something failed behind its end",
                 admitted.turn.id,
                 exc_info=exc,
-                extra=admitted.turn.log_ids,
             )
             return
         try:
             if isinstance(exc, _LeaseLostError):
                 await self._concede(admitted)
                 return
-            logger.error("%s failed", admitted.turn.id, exc_info=exc, extra=admitted.turn.log_ids)
+            logger.error("%s failed", admitted.turn.id, exc_info=exc)
             self._ended = self._failed(admitted, exc)
             if not isinstance(exc, StoreUnavailableError):
                 await self._end(admitted, self._ended)
         except Exception:  # the same frame: whatever it is, the other turns' task group lives on
-            logger.exception(
-                "%s: its end can't be written", admitted.turn.id, extra=admitted.turn.log_ids
-            )
+            logger.exception("%s: its end can't be written", admitted.turn.id)
         if not self.feed.is_closed:
             # Readers must not wait for the store: recovery will find the turn there, active.
             self._ended = self._failed(admitted, exc)

@@ -15,6 +15,7 @@ from sessions import rows
 from sessions.errors import RevisionConflictError, SessionNotFoundError
 from sessions.ids import new_branch_id
 from sessions.queries import OWN, is_active, result_count
+from sessions.session_events import ChangeKind, SessionEvent, record
 from sessions.tables import NodeRow, ResponseRow, SessionRow, TokenSpanRow
 from sessions.token_log import TokenSpan, pack_ids
 from sessions.types import Turn, TurnId, TurnStatus
@@ -65,6 +66,9 @@ async def move_head(tx: AsyncSession, new: NewTurn) -> None:
         raise RevisionConflictError("the session went on meanwhile")
     session.head_id = new.turn.id
     session.revision += 1
+    started = ChangeKind.TURN_STARTED
+    event = SessionEvent(revision=session.revision, kind=started, turn_id=new.turn.id)
+    await record(tx, session.id, event)
     session.updated_at = new.turn.created_at
     session.model = new.turn.model
     session.fingerprint = new.span.fingerprint
@@ -174,5 +178,9 @@ async def add_reply(tx: AsyncSession, turn: Turn) -> None:
             revision=SessionRow.revision + 1,
             updated_at=func.coalesce(turn.finished_at, SessionRow.updated_at),
         )
+        .returning(SessionRow.revision)
     )
-    await tx.execute(statement, execution_options=OWN)
+    revision = (await tx.scalars(statement, execution_options=OWN)).one()
+    ended = ChangeKind.TURN_ENDED
+    event = SessionEvent(revision=revision, kind=ended, turn_id=turn.id, status=turn.status)
+    await record(tx, turn.session_id, event)

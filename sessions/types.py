@@ -8,7 +8,7 @@ new turn continues.
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, NewType
+from typing import Any, NewType, TypedDict
 
 from model.config import (
     SamplingParams as SamplingParams,  # part of the vocabulary: app reads it here
@@ -27,7 +27,7 @@ ANONYMOUS = OwnerId("anonymous")
 class TurnStatus(StrEnum):
     """`pending → running → completed | incomplete | cancelled | failed`.
 
-    `interrupted`: its runner died.
+    `interrupted`: its runner died, or its server stopped before it was done.
     """
 
     PENDING = "pending"
@@ -93,12 +93,16 @@ class Usage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timing:
-    """Seconds from submission. `first_token_s` None: there was no token."""
+    """Seconds from submission. `first_token_s` None: there was no token.
+
+    `restore_s` is a part: what bringing blocks back from other tiers took.
+    """
 
     queue_s: float
     first_token_s: float | None
     total_s: float
     tokens_per_s: float | None
+    restore_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,6 +130,7 @@ class Session:
     """One conversation. `model` and `fingerprint` are what its token log was written with.
 
     `sampling` is how replies are drawn where a turn names nothing, as the wire has it.
+    `is_auto_titled`: as long as it has no title, the model may give it one.
     `is_reinstructed`: its instructions changed behind a turn, so a log may begin with others.
     `active` are the turns that run, here or on another server.
     """
@@ -140,6 +145,7 @@ class Session:
     metadata: dict[str, str] = field(default_factory=dict)
     sampling: dict[str, Any] = field(default_factory=dict)
     is_pinned: bool = False
+    is_auto_titled: bool = True
     is_reinstructed: bool = False
     active: tuple[TurnId, ...] = ()
     head_turn_id: TurnId | None = None
@@ -147,6 +153,18 @@ class Session:
     revision: int = 1
     created_at: datetime
     updated_at: datetime
+
+
+class SessionOptions(TypedDict, total=False):
+    """What a new session may be given."""
+
+    title: str | None
+    instructions: str | None
+    reasoning: ReasoningPolicy
+    metadata: dict[str, str]
+    sampling: dict[str, Any]
+    is_pinned: bool
+    is_auto_titled: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,6 +178,7 @@ class SessionChange:
     metadata: dict[str, str] = field(default_factory=dict)
     sampling: dict[str, Any] = field(default_factory=dict)
     is_pinned: bool = False
+    is_auto_titled: bool = True
 
     def onto(self, session: Session) -> Session:
         """The session with the change, one revision further."""
@@ -209,7 +228,8 @@ class SearchHit:
 class Turn:
     """One exchange: what was put in, and the reply so far or as it ended.
 
-    `incomplete_reason` is `max_output_tokens` or `deadline` when the reply was cut.
+    `incomplete_reason` is `max_output_tokens` or `deadline` when the reply was cut, and
+    `server_restart` when its server stopped in good order.
     `client_turn_id` makes submission idempotent.
     """
 
@@ -234,7 +254,7 @@ class Turn:
 
     @property
     def log_ids(self) -> dict[str, str]:
-        """What a log record about it carries as `extra`."""
+        """What a log record about it carries."""
         return {"session_id": self.session_id, "turn_id": self.id}
 
 

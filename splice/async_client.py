@@ -195,6 +195,11 @@ class AsyncSession:
         path = f"/turns/{quote(await self._named(turn))}/continue"
         return await self._stream(path, limit).final()
 
+    def stream_on(self, turn: Turn | str, *, client_turn_id: str | None = None) -> "AsyncStream":
+        """`go_on`, read as it comes."""
+        named = {} if client_turn_id is None else {"client_turn_id": client_turn_id}
+        return self._stream(f"/turns/{quote(_id(turn))}/continue", named)
+
     async def export(self) -> Json:
         """The whole session, to be imported again."""
         exported: Json = await self._call("GET", "/export")

@@ -220,6 +220,10 @@ class Session:
         """`regenerate`, read as it comes."""
         return Stream(self._loop, self._inner.stream_again(turn, **options))
 
+    def stream_on(self, turn: Turn | str, *, client_turn_id: str | None = None) -> "Stream":
+        """`go_on`, read as it comes."""
+        return Stream(self._loop, self._inner.stream_on(turn, client_turn_id=client_turn_id))
+
     def resume(self, turn: Turn | str, *, starting_after: int = -1) -> "Stream":
         """The events of a turn after that sequence number, stored or still to come."""
         return Stream(self._loop, self._inner.resume(turn, starting_after=starting_after))

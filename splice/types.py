@@ -55,6 +55,7 @@ class SessionChanges(TypedDict, total=False):
     reasoning: str
     sampling: dict[str, Any] | None
     pinned: bool
+    auto_title: bool
     expected_revision: int
 
 
@@ -169,19 +170,22 @@ class Turn:
 class SessionInfo:
     """A session as it was when it was read; times are seconds since 1970.
 
-    `sampling` stands for what a turn does not name; `active` are the turns that ran.
+    `sampling` stands for what a turn does not name; `active` are the turns that ran. `model_state`
+    is `loaded`, `other_model` or `fingerprint_changed`, None while the server has no model.
     """
 
     id: str
     title: str | None
     instructions: str | None
     model: str
+    model_state: str | None
     head: str | None
     forked_from: str | None
     revision: int
     metadata: Mapping[str, str]
     sampling: Mapping[str, Any]
     pinned: bool
+    auto_title: bool
     active: tuple[str, ...]
     created_at: int
     updated_at: int
@@ -195,12 +199,14 @@ class SessionInfo:
             title=raw.get("title"),
             instructions=raw.get("instructions"),
             model=raw.get("model", ""),
+            model_state=raw.get("model_state"),
             head=raw.get("head"),
             forked_from=raw.get("forked_from"),
             revision=raw.get("revision", 0),
             metadata=raw.get("metadata") or {},
             sampling=raw.get("sampling") or {},
             pinned=raw.get("pinned", False),
+            auto_title=raw.get("auto_title", True),
             active=tuple(raw.get("active") or ()),
             created_at=raw.get("created_at", 0),
             updated_at=raw.get("updated_at", 0),

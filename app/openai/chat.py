@@ -12,7 +12,7 @@ from typing import Any
 from aiohttp import web
 
 from app.answer import json_answer
-from app.errors import DOMAIN_ERRORS, RequestError, WireError, describe
+from app.errors import WITH_PARAM, WireError
 from app.keys import COMPLETIONS, CONFIG, ENGINE, OWNER, READINESS
 from app.openai.chat_request import ChatBody, parse_chat
 from app.openai.models import is_served, model_not_found
@@ -111,12 +111,10 @@ async def _named_for_chat(
         try:
             async for event in events:
                 yield event
-        except DOMAIN_ERRORS as exc:
-            error = describe(exc)
-            if error.param is None or not error.param.startswith("input"):
-                raise
-            param = "messages" + error.param.removeprefix("input")
-            raise RequestError(error.status, error.code, error.message, param=param) from exc
+        except WITH_PARAM as exc:
+            if exc.param is not None and exc.param.startswith("input"):
+                exc.param = "messages" + exc.param.removeprefix("input")
+            raise
 
 
 def _completion(request: web.Request, body: ChatBody) -> Completion:

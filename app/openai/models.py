@@ -39,7 +39,7 @@ def is_served(name: str, config: AppConfig, info: EngineInfo) -> bool:
 def model_not_found(*, param: str | None) -> RequestError:
     """The error of a name that means nothing here."""
     message = "there is no such model here; GET /v1/models lists what there is"
-    return RequestError(404, "model_not_found", message, param=param)
+    return RequestError("model_not_found", message, param=param)
 
 
 def _models(request: web.Request) -> list[dict[str, Any]]:

@@ -8,7 +8,7 @@ import pytest
 from aiohttp import WSMsgType
 from aiohttp.test_utils import TestClient, TestServer
 
-from app.application import AppConfig, StartHooks, build_application, drain
+from app.application import AppConfig, StartHooks, build_application, drain, hurry
 from model.config import EngineConfig
 from model.errors import EngineDiedError, ModelLoadError
 from tests.support.clock import FakeClock
@@ -217,7 +217,88 @@ async def test_a_draining_server_lets_turns_end_and_says_goodbye(engine, tmp_pat
 
     assert (refused["status"], refused["error"]["code"]) == (503, "draining")
     assert frames[-1]["response"]["output"][0]["content"][0]["text"] == "ab"
+    assert (message.type, message.data) == (WSMsgType.CLOSE, 1012)
+
+
+async def test_a_reply_that_the_drain_cuts_is_incomplete_and_goes_on_after_the_restart(
+    engine, tmp_path
+):
+    engine.replies.append(FakeReply(pieces=("a", "b"), holds_after=1))
+    async with (
+        running(engine, tmp_path, drain_timeout_s=0.01) as (client, app),
+        client.ws_connect("/v1/ws") as ws,
+    ):
+        session_id = await _new_session(client)
+        await ws.send_json(_create(session_id))
+        await engine.held((await receive(ws))["response_id"])
+        await drain(app)
+        live = await receive_until(ws, "response.incomplete")
+        message = await ws.receive(timeout=5)
+    cut = live[-1]["response"]
+
+    assert (message.type, message.data) == (WSMsgType.CLOSE, 1012)
+    assert cut["status"] == "incomplete"
+    assert cut["incomplete_details"] == {"reason": "server_restart"}
+    assert cut["output"][0]["content"][0]["text"] == "a"
+
+    async with running(engine, tmp_path) as (client, _), client.ws_connect("/v1/ws") as ws:
+        await ws.send_json({"type": "response.resume", "response_id": cut["id"]})
+        replayed = await receive_until(ws, "response.incomplete")
+        await ws.send_json({"type": "response.continue", "response_id": cut["id"]})
+        whole = (await receive_until(ws, "response.completed"))[-1]["response"]
+
+    assert replayed[-len(live) :] == live
+    assert [f["sequence_number"] for f in replayed] == list(range(len(replayed)))
+    assert whole["output"][0]["content"][0]["text"] == "aHello"
+
+
+async def test_a_hurried_server_cuts_everything_and_says_goodbye_with_1001(engine, tmp_path):
+    engine.default = FakeReply(pieces=("a", "b"), holds_after=1)
+    async with (
+        running(engine, tmp_path, drain_timeout_s=600) as (client, app),
+        client.ws_connect("/v1/ws") as ws,
+    ):
+        session_id = await _new_session(client)
+        await ws.send_json(_create(session_id))
+        await engine.held((await receive(ws))["response_id"])
+        body = {"messages": [{"role": "user", "content": "hi"}]}
+        begun: asyncio.Queue = asyncio.Queue()
+        engine.on_start = lambda request: begun.put_nowait(request.request_id)
+        async with asyncio.timeout(10), asyncio.TaskGroup() as tasks:
+            chatting = tasks.create_task(client.post("/v1/chat/completions", json=body))
+            await engine.held(await begun.get())
+            tasks.create_task(drain(app))
+            await asyncio.sleep(0)
+            await hurry(app)
+        cut = (await receive_until(ws, "response.incomplete"))[-1]["response"]
+        message = await ws.receive(timeout=5)
+        answer = chatting.result()
+        error = (await answer.json())["error"]
+
     assert (message.type, message.data) == (WSMsgType.CLOSE, 1001)
+    assert cut["incomplete_details"] == {"reason": "server_restart"}
+    assert (answer.status, error["code"]) == (503, "draining")
+    assert answer.headers["x-should-retry"] == "true"
+
+
+async def test_a_draining_server_lets_completions_end_and_takes_no_others(engine, tmp_path):
+    engine.replies.append(FakeReply(pieces=("a", "b"), holds_after=1))
+    body = {"messages": [{"role": "user", "content": "hi"}]}
+    begun: asyncio.Queue = asyncio.Queue()
+    engine.on_start = lambda request: begun.put_nowait(request.request_id)
+    async with running(engine, tmp_path, drain_timeout_s=20) as (client, app):
+        async with asyncio.timeout(10), asyncio.TaskGroup() as tasks:
+            chatting = tasks.create_task(client.post("/v1/chat/completions", json=body))
+            await engine.held(await begun.get())
+            draining = tasks.create_task(drain(app))
+            await asyncio.sleep(0)
+            async with client.post("/v1/chat/completions", json=body) as refused:
+                assert (await refused.json())["error"]["code"] == "draining"
+            assert not draining.done()
+            engine.let_go()
+        answer = await chatting.result().json()
+
+    assert answer["choices"][0]["message"]["content"] == "ab"
 
 
 async def test_the_server_listens_while_the_model_loads(tokenizer_path, tmp_path):

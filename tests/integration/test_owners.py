@@ -5,6 +5,7 @@ from contextlib import asynccontextmanager
 import pytest
 from aiohttp.test_utils import TestClient, TestServer
 
+from app.protocol import FRAME_TYPES
 from app.readiness import Readiness
 from app.server import Collaborators, build_server, say_goodbye
 from sessions.completions import Completions
@@ -130,8 +131,12 @@ async def test_frames_reach_no_further_than_calls(server):
         {"type": "response.create", "conversation": session, "input": "hello"},
         {"type": "response.regenerate", "response_id": turn},
         {"type": "response.resume", "response_id": turn},
+        {"type": "response.continue", "response_id": turn},
         {"type": "response.cancel", "response_id": turn},
+        {"type": "session.subscribe", "conversation": session},
     ]
+    name_nothing = {"ping", "session.unsubscribe"}  # the latter only what the socket watches itself
+    assert {frame["type"] for frame in frames} == set(FRAME_TYPES) - name_nothing
 
     async with client.ws_connect("/v1/ws", headers=bob) as ws:
         for frame in frames:

@@ -39,6 +39,10 @@ async def test_a_lost_update_is_a_conflict(tmp_path):
         ({"sampling": {"warmth": 1}}, "sampling.warmth"),
         ({"pinned": None}, "pinned"),
         ({"reasoning": None}, "reasoning"),
+        ({"reasoning": "some"}, "reasoning"),
+        ({"auto_title": None}, "auto_title"),
+        ({"instructions": 5}, "instructions"),
+        ({"instructions": "a\0"}, "instructions"),
         ({"expected_revision": "1"}, "expected_revision"),
     ],
 )
@@ -49,6 +53,26 @@ async def test_a_wrong_change_is_refused_by_name(tmp_path, body, param):
         status, answer = await front.call("PATCH", f"/v1/sessions/{session['id']}", json=body)
 
         assert (status, answer["error"]["param"]) == (400, param)
+
+
+async def test_a_session_of_another_model_says_so_until_its_next_turn(tmp_path):
+    async with serving_whole(tmp_path) as front:
+        session = await front.session()
+        path = f"/v1/sessions/{session['id']}"
+        assert session["model_state"] == "loaded"
+        await front.say(session["id"])
+        front.engine.becomes(fingerprint="another")
+
+        async def states() -> list[str]:
+            _, one = await front.call("GET", path)
+            _, page = await front.call("GET", "/v1/sessions")
+            return [one["model_state"], *(s["model_state"] for s in page["data"])]
+
+        assert await states() == ["fingerprint_changed"] * 2
+        front.engine.becomes(model_id="another")
+        assert await states() == ["other_model"] * 2
+        assert (await front.say(session["id"]))["status"] == "completed"
+        assert await states() == ["loaded"] * 2
 
 
 async def test_a_turn_is_drawn_as_its_session_says_unless_it_says_more(tmp_path):

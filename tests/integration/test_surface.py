@@ -1,5 +1,6 @@
 """What every answer has in common: ids, errors, limits, guards, probes."""
 
+import asyncio
 import logging
 
 import pytest
@@ -8,6 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from model.errors import EngineUnavailableError
+from sessions.errors import StoreUnavailableError
 from sessions.types import SessionId
 from tests.support.front_end import serving
 
@@ -41,6 +43,12 @@ async def test_no_log_above_debug_has_a_users_words(caplog):
     assert len(records) >= 6
     assert not [r for r in records if "secret" in r.getMessage()]
     assert all(record.request_id for record in records)
+
+
+@pytest.mark.parametrize("path", ["/", "/healthz", "/v1/nothing", "/metrics"])
+async def test_no_answer_names_the_versions_it_was_made_with(path):
+    async with serving() as front, front.client.get(path) as answer:
+        assert answer.headers.getall("Server") == ["splice"]
 
 
 async def test_every_answer_has_the_security_headers():
@@ -170,6 +178,25 @@ async def test_an_allowed_origin_may_ask_and_read():
         async with front.client.options("/v1/sessions", headers=foreign) as answer:
             assert answer.status == 403
             assert "Access-Control-Allow-Origin" not in answer.headers
+
+
+@pytest.mark.parametrize(
+    ("raises", "is_stuck", "detail"),
+    [
+        (StoreUnavailableError("gone"), False, "the database can't be read"),
+        (None, True, "the database does not answer"),
+    ],
+)
+async def test_readyz_looks_at_the_database_and_answers_soon(raises, is_stuck, detail):
+    async with serving() as front:
+        front.manager.catalog.raises = raises
+        front.manager.catalog.is_stuck = is_stuck
+        async with asyncio.timeout(5):
+            status, body = await front.call("GET", "/readyz")
+        assert (await front.call("GET", "/healthz"))[0] == 200
+
+    assert status == 503
+    assert body == {"status": "unready", "state": "store_unavailable", "detail": detail}
 
 
 async def test_readyz_says_why_it_is_not_ready():

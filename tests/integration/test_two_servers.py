@@ -63,6 +63,23 @@ async def test_a_turn_that_runs_elsewhere_is_neither_ended_nor_doubled(url):
         assert (await elsewhere.say("again")).parent_id == turn.id
 
 
+async def test_who_watches_on_one_server_hears_what_is_done_on_the_other(url):
+    clock = FakeClock()
+    async with server(url, "one", clock) as (one, _), server(url, "two", clock) as (two, _):
+        chat = await Chat.open(one)
+        watching = two.catalog.watch(ANN, chat.id)
+        begun = await anext(watching)
+        turn = await chat.say("hello")
+
+        heard = []
+        async with asyncio.timeout(20):
+            while len(heard) < 2:
+                heard += (await anext(watching)).events
+
+        assert [event.turn_id for event in heard] == [turn.id, turn.id]
+        assert [e.revision for e in heard] == [begun.revision + 1, begun.revision + 2]
+
+
 async def test_a_dead_servers_turn_is_ended_by_the_other_once_its_lease_is_over(url):
     clock = FakeClock()
     async with server(url, "one", clock) as (one, engine), server(url, "two", clock) as (two, _):

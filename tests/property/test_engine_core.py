@@ -15,7 +15,7 @@ from model.attention.base import IMPLEMENTATION, register
 from model.attention.reference import ReferenceBackend
 from model.cache_manager import CacheManager
 from model.config import EngineConfig, SamplingParams
-from model.core import CoreLimits, EngineCore
+from model.core import EngineCore
 from model.costs import CostModel
 from model.errors import ContextLengthError, EngineBusyError
 from model.eviction import EvictionPolicy
@@ -28,6 +28,7 @@ from model.messages import (
     GenerationStarted,
     TierName,
 )
+from model.ports import CoreLimits
 from model.prefix_index import BlockHasher
 from model.runner import ModelRunner, ModelShape
 from model.spills import SpillConfig

@@ -19,7 +19,7 @@ from model.batch import BatchRow
 from model.block_supply import BlockEdit
 from model.cache_manager import CacheManager
 from model.config import EngineConfig
-from model.core import CoreLimits, EngineCore, Output
+from model.core import EngineCore, Output
 from model.engine import Engine, EngineState
 from model.errors import ModelError
 from model.messages import (
@@ -29,6 +29,7 @@ from model.messages import (
     GenerationRequest,
     TableView,
 )
+from model.ports import CoreLimits
 from model.prefix_index import BlockHasher
 from model.sampler import Draw, Sampled
 from tests.support.fake_engine import INFO
@@ -79,7 +80,13 @@ class CoreEngine(Engine):
     """Stepped by whoever waits for an event of its own. `may_step` holds prefixes that are computed
     ahead, for tests in which people are quicker."""
 
-    def __init__(self, tokenizer: PreTrainedTokenizerFast, *, token_budget: int = 4096) -> None:
+    def __init__(
+        self,
+        tokenizer: PreTrainedTokenizerFast,
+        *,
+        token_budget: int = 4096,
+        fingerprint: str = "f",
+    ) -> None:
         ticks = count()
         vocab_size, eos_id = len(tokenizer), tokenizer.eos_token_id
         self.runner = ScriptedRunner(vocab_size)
@@ -91,7 +98,9 @@ class CoreEngine(Engine):
                 eos_token_ids=frozenset({eos_id}),
                 block_bytes=1,
             ),
-            CacheManager(NUM_BLOCKS, BlockHasher("f", "none", BLOCK_SIZE), poison_blocks=True),
+            CacheManager(
+                NUM_BLOCKS, BlockHasher(fingerprint, "none", BLOCK_SIZE), poison_blocks=True
+            ),
             self.runner,
             _Words(tokenizer),
             clock=lambda: float(next(ticks)),
@@ -101,7 +110,7 @@ class CoreEngine(Engine):
         self.may_step.set()
         self._info = replace(
             INFO,
-            fingerprint="f",
+            fingerprint=fingerprint,
             vocab_size=vocab_size,
             eos_token_ids=(eos_id,),
             max_context_tokens=(NUM_BLOCKS - 1) * BLOCK_SIZE,

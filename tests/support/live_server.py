@@ -11,7 +11,7 @@ import sys
 import threading
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import IO, Self
 
 import psutil
 
@@ -29,7 +29,7 @@ class LiveServer:
         self._data_dir = data_dir
         self._flags = flags
         self._process: subprocess.Popen[str] | None = None
-        self._output: _Output | None = None
+        self._output: Output | None = None
         self.url = ""
 
     def __enter__(self) -> Self:
@@ -85,7 +85,8 @@ class LiveServer:
             stderr=subprocess.PIPE,
             text=True,
         )
-        self._output = _Output(self._process)
+        assert self._process.stderr is not None
+        self._output = Output(self._process.stderr)
         self.url = self._output.address_when_ready()
 
     def stop(self) -> None:
@@ -95,10 +96,8 @@ class LiveServer:
 
     def kill(self) -> None:
         """End it where it is, and wait until its engine has seen that and is gone too."""
-        engine = self.engine()
         code, text = self._end(signal.SIGKILL)
         assert code == -signal.SIGKILL, text
-        engine.wait(_STOP_S)
 
     def _end(self, how: signal.Signals) -> tuple[int, str]:
         assert self._process is not None
@@ -113,17 +112,17 @@ class LiveServer:
             process.wait()
             raise
         finally:
-            output.close()
+            output.close()  # which its engine holds open as long as it lives
         return code, output.text
 
 
-class _Output:
-    """What the server says, read all along so that it never waits for a reader."""
+class Output:
+    """What a server says, read all along so that it never waits for a reader."""
 
-    def __init__(self, server: "subprocess.Popen[str]") -> None:
+    def __init__(self, stream: IO[str]) -> None:
         self._lines: list[str] = []
         self._is_settled = threading.Event()
-        self._stream = server.stderr
+        self._stream = stream
         self._thread = threading.Thread(target=self._read, daemon=True)
         self._thread.start()
 
@@ -131,19 +130,18 @@ class _Output:
     def text(self) -> str:
         return "".join(self._lines)
 
-    def address_when_ready(self) -> str:
-        assert self._is_settled.wait(_START_S), self.text
+    def address_when_ready(self, timeout_s: float = _START_S) -> str:
+        assert self._is_settled.wait(timeout_s), self.text
         banner = re.search(r"^Splice\s+(http://\S+)", self.text, re.MULTILINE)
         assert banner, self.text
         return banner[1]
 
     def close(self) -> None:
-        assert self._stream is not None
+        """Wait until everything was said."""
         self._thread.join()
         self._stream.close()
 
     def _read(self) -> None:
-        assert self._stream is not None
         for line in self._stream:
             self._lines.append(line)
             if line.startswith("data "):  # the banner's last row

@@ -26,6 +26,7 @@ from model.wire import (
     Events,
     Failure,
     LoadFailed,
+    Logged,
     Progress,
     Query,
     Ready,
@@ -74,6 +75,8 @@ class StubWorker:
         if model == "loading":
             self._receive()
             sys.exit(0)
+        if model == "talkative":
+            self._send(Logged(30, "model.worker", "100% broken", ("resp_1",), "Traceback"))
         self._send(Ready(make_info(model)))
         if model == "deaf":
             signal.signal(signal.SIGTERM, signal.SIG_IGN)

@@ -42,7 +42,7 @@ class StuckPeer:
 
 @asynccontextmanager
 async def stuck_peer(port: int, path: str = "/v1/ws") -> AsyncIterator[StuckPeer]:
-    """Connect with a tiny receive buffer and shake hands."""
+    """Connect with a tiny receive buffer and shake hands. Raises ConnectionError when refused."""
     loop = asyncio.get_running_loop()
     with socket.socket() as raw:
         raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
@@ -60,6 +60,9 @@ async def stuck_peer(port: int, path: str = "/v1/ws") -> AsyncIterator[StuckPeer
         await loop.sock_sendall(raw, ("\r\n".join(lines) + "\r\n\r\n").encode())
         answer = b""
         while b"\r\n\r\n" not in answer:
-            answer += await loop.sock_recv(raw, 1)
-        assert b" 101 " in answer
+            if not (byte := await loop.sock_recv(raw, 1)):
+                raise ConnectionResetError
+            answer += byte
+        if b" 101 " not in answer:
+            raise ConnectionRefusedError(answer)
         yield StuckPeer(raw)

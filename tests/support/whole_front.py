@@ -12,11 +12,13 @@ from aiohttp.test_utils import TestClient, TestServer
 
 from app.readiness import Readiness
 from app.server import Collaborators, build_server, say_goodbye
+from app.tracing import NOT_TRACED, Tracing
 from sessions.completions import Completions
 from sessions.database import Database
 from sessions.key_ring import KeyRing
 from sessions.key_store import KeyStore
 from sessions.manager import ManagerConfig, SessionManager
+from sessions.places import Places
 from sessions.store import Store
 from tests.support import tiny_tokenizer as tiny
 from tests.support.clock import FakeClock
@@ -32,6 +34,8 @@ class WholeFront:
     manager: SessionManager
     engine: FakeEngine
     clock: FakeClock
+    database: Database
+    folder: Path
 
     @property
     def base_url(self) -> str:
@@ -52,28 +56,40 @@ class WholeFront:
 
 
 @asynccontextmanager
-async def serving_whole(folder: Path) -> AsyncIterator[WholeFront]:
-    """Serve until the end of the body."""
+async def serving_whole(
+    folder: Path, tracing: Tracing = NOT_TRACED, **changes: Any
+) -> AsyncIterator[WholeFront]:
+    """Serve until the end of the body; `changes` go into the front end's configuration."""
     database = Database(f"sqlite:///{folder / 'splice.db'}")
     await database.migrate()
     engine, clock = FakeEngine(), FakeClock()
-    config = ManagerConfig(runner_id="runner-1")
+    front_config = make_config(**changes)
+    config = ManagerConfig(
+        runner_id="runner-1", max_turns=front_config.max_turns, on_turn_ended=tracing.ended
+    )
+    places = Places(front_config.owner_max_turns)
+    completions = Completions(engine=engine, places=places)
     store = Store(database)
     readiness = Readiness()
     readiness.loaded()
-    async with SessionManager(store=store, engine=engine, clock=clock, config=config) as manager:
-        manager.use_renderer(tiny.make_renderer(tiny.SMOLLM2))
+    async with SessionManager(
+        store=store, engine=engine, clock=clock, config=config, places=places
+    ) as manager:
+        renderer = tiny.make_renderer(tiny.SMOLLM2)
+        manager.use_renderer(renderer)
+        completions.use_renderer(renderer)
         app = build_server(
-            make_config(),
+            front_config,
             Collaborators(
                 manager=manager,
-                completions=Completions(engine=engine),
+                completions=completions,
                 engine=engine,
                 readiness=readiness,
                 key_ring=KeyRing(KeyStore(database), clock),
+                tracing=tracing,
             ),
         )
         app.on_shutdown.append(say_goodbye)
         async with TestClient(TestServer(app)) as client:
-            yield WholeFront(client, manager, engine, clock)
+            yield WholeFront(client, manager, engine, clock, database, folder)
     await database.close()

@@ -48,7 +48,8 @@ def test_what_may_be_retried_says_so_and_when(kind):
         (model.errors.ContextLengthError(900, 512), 400, "context_length_exceeded"),
         (model.errors.EngineBusyError("x"), 429, "engine_busy"),
         (model.errors.EngineDiedError("x"), 503, "engine_died"),
-        (RequestError(418, "teapot", "x"), 418, "teapot"),
+        (model.errors.RepeatedCrashError("x"), 500, "repeated_crash"),
+        (RequestError("upgrade_required", "x"), 426, "upgrade_required"),
     ],
 )
 def test_an_error_has_its_status_and_code(exc, status, code):

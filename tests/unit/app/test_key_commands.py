@@ -103,3 +103,32 @@ def test_an_address_that_others_reach_is_refused_until_there_is_a_key():
     assert result.exit_code == 2
     assert "can be reached from other machines" in result.stderr
     assert "splice keys create" in result.stderr
+
+
+def test_a_disabled_owner_has_no_keys_and_gets_none_until_enabled():
+    made("--owner", "ann")
+    made("--owner", "ann")
+    made("--owner", "bob")
+    disabled = run("keys", "disable-owner", "ann")
+    refused = run("keys", "create", "--owner", "ann")
+    again = run("keys", "disable-owner", "ann")
+
+    assert disabled.exit_code == again.exit_code == 0
+    assert "keys revoked: 2" in disabled.stderr
+    assert "keys revoked: 0" in again.stderr
+    assert refused.exit_code == 1
+    assert "the owner ann is disabled" in refused.stderr
+    assert [row[-1] == "valid" for row in listed()] == [False, False, True]
+
+    assert run("keys", "enable-owner", "ann").exit_code == 0
+    made("--owner", "ann")
+    assert listed()[-1][-1] == "valid"
+
+
+@pytest.mark.parametrize("command", ["disable-owner", "enable-owner"])
+def test_an_owner_who_was_never_here_is_named(command):
+    made("--owner", "ann")
+    result = run("keys", command, "eve")
+
+    assert result.exit_code == 1
+    assert "no owner has the name 'eve'" in result.stderr

@@ -1,10 +1,13 @@
 """Log records as lines."""
 
+import asyncio
 import json
 import logging
 import sys
 
-from app.logs import JsonFormatter, TextFormatter
+import pytest
+
+from app.logs import bound, configure_logging, formatter
 
 
 def record(message, *args, **extra):
@@ -13,32 +16,83 @@ def record(message, *args, **extra):
     return made
 
 
-def test_a_json_line_has_what_extra_gave():
-    entry = json.loads(JsonFormatter().format(record("took %d", 3, turn_id="resp_1")))
+def entry_of(made):
+    return json.loads(formatter("json").format(made))
 
-    assert entry["message"] == "took 3"
-    assert (entry["level"], entry["logger"], entry["turn_id"]) == (
-        "warning",
-        "splice.test",
-        "resp_1",
-    )
+
+def failed(words):
+    """A record with a traceback through a frame that has the words in a variable."""
+    try:
+        raise KeyError(len(words))
+    except KeyError:
+        made = record("broke", path=object)
+        made.exc_info = sys.exc_info()
+    return made
+
+
+def test_a_json_line_has_what_extra_gave():
+    entry = entry_of(record("took %d", 3, turn_id="resp_1"))
+
+    assert entry.pop("time").endswith("Z")
+    assert entry == {
+        "message": "took 3",
+        "level": "warning",
+        "logger": "splice.test",
+        "turn_id": "resp_1",
+    }
 
 
 def test_a_json_line_keeps_the_traceback_and_what_json_does_not_know():
-    try:
-        raise KeyError("k")
-    except KeyError:
-        failed = record("broke", path=object)
-        failed.exc_info = sys.exc_info()
-
-    line = JsonFormatter().format(failed)
+    line = formatter("json").format(failed("words"))
 
     assert "\n" not in line
     assert "KeyError" in json.loads(line)["exception"]
 
 
-def test_a_line_for_people_ends_with_the_ids():
-    line = TextFormatter().format(record("took 3", turn_id="resp_1", owner="ann", other="x"))
+@pytest.mark.parametrize("log_format", ["text", "json"])
+def test_a_traceback_shows_no_variables(log_format):
+    assert "my darkest secret" not in formatter(log_format).format(failed("my darkest secret"))
 
-    assert line.endswith("splice.test: took 3 [turn_id=resp_1 owner=ann]")
-    assert TextFormatter().format(record("took 3")).endswith("took 3")
+
+def test_a_line_for_people_ends_with_the_ids():
+    line = formatter("text").format(record("took 3", turn_id="resp_1", owner="ann"))
+
+    assert "\x1b" not in line
+    assert "[warning] took 3 [splice.test]" in " ".join(line.split())
+    assert line.endswith("turn_id=resp_1 owner=ann")
+
+
+async def test_what_is_bound_is_in_every_record_of_the_block_and_of_its_tasks():
+    async def task():
+        return entry_of(record("in the task"))
+
+    with bound(request_id="req_1"):
+        with bound(turn_id="resp_1"):
+            inner = entry_of(record("in the block"))
+            begun = asyncio.create_task(task())
+        outer = entry_of(record("behind it"))
+    entry = await begun
+
+    assert (inner["request_id"], inner["turn_id"]) == ("req_1", "resp_1")
+    assert (entry["request_id"], entry["turn_id"]) == ("req_1", "resp_1")
+    assert outer["request_id"] == "req_1"
+    assert "turn_id" not in outer
+    assert "request_id" not in entry_of(record("outside"))
+
+
+def test_what_a_record_says_itself_goes_before_what_is_bound():
+    with bound(turn_id="resp_1"):
+        assert entry_of(record("of another", turn_id="resp_2"))["turn_id"] == "resp_2"
+
+
+def test_packages_are_heard_from_warnings_on(capsys):
+    before = logging.root.handlers[:], logging.root.level
+    try:
+        configure_logging("info", "json")
+        logging.getLogger("alembic.runtime").info("never mind")
+        logging.getLogger("alembic.runtime").warning("look here")
+    finally:
+        logging.captureWarnings(capture=False)
+        logging.root.handlers[:], logging.root.level = before
+    (line,) = capsys.readouterr().err.splitlines()
+    assert json.loads(line)["message"] == "look here"

@@ -12,6 +12,7 @@ from sessions.types import (
     TurnRequest,
     TurnStatus,
 )
+from tests.support.fake_engine import INFO
 from tests.support.fake_manager import FakeManager
 
 
@@ -132,7 +133,23 @@ async def test_a_delta_has_its_place(manager):
 async def test_times_are_whole_seconds(manager):
     session = await manager.create("me")
 
-    shown = session_object(replace(session, revision=3))
+    shown = session_object(replace(session, revision=3), None)
 
     assert shown["created_at"] == 1795953600
     assert shown["revision"] == 3
+
+
+@pytest.mark.parametrize(
+    ("model", "fingerprint", "state"),
+    [
+        ("tiny", "f", "loaded"),
+        ("tiny", "g", "fingerprint_changed"),
+        ("other", "f", "other_model"),
+        (None, None, None),
+    ],
+)
+async def test_a_session_says_how_it_stands_to_the_loaded_model(manager, model, fingerprint, state):
+    session = await manager.create("me")
+    loaded = None if model is None else replace(INFO, model_id=model, fingerprint=fingerprint)
+
+    assert session_object(session, loaded)["model_state"] == state

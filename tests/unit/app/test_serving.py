@@ -1,6 +1,7 @@
 """Serving an application from the bound socket to the end."""
 
 import asyncio
+import gc
 import os
 import signal
 import socket
@@ -9,7 +10,7 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from app.serving import Serving, bind, url_of
+from app.serving import Serving, bind, settle, url_of
 
 
 @pytest.fixture
@@ -34,6 +35,10 @@ def an_application(events):
     return app
 
 
+async def hurry(app):
+    raise AssertionError("nobody was in a hurry")
+
+
 async def until_it_answers(url):
     async with aiohttp.ClientSession() as http:
         while True:
@@ -53,12 +58,39 @@ async def test_a_signal_drains_and_cleans_up(sock, number):
         async def drain(app):
             events.append("drained")
 
-        running = tasks.create_task(serving.run(an_application(events), drain))
+        running = tasks.create_task(serving.run(an_application(events), drain, hurry))
         assert await until_it_answers(url_of(sock)) == "hello"
         os.kill(os.getpid(), number)
         await running
 
     assert events == ["started", "drained", "cleaned up"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_a_second_signal_hurries_the_drain_and_still_cleans_up(sock, number):
+    events = []
+    draining, hurried = asyncio.Event(), asyncio.Event()
+    serving = Serving(sock)
+
+    async def drain(app):
+        draining.set()
+        await hurried.wait()
+        events.append("drained")
+
+    async def hurry(app):
+        events.append("hurried")
+        hurried.set()
+
+    async with asyncio.timeout(20), asyncio.TaskGroup() as tasks:
+        running = tasks.create_task(serving.run(an_application(events), drain, hurry))
+        await until_it_answers(url_of(sock))
+        os.kill(os.getpid(), number)
+        await draining.wait()
+        os.kill(os.getpid(), number)
+        await running
+
+    assert [e for e in events if e != "hurried"] == ["started", "drained", "cleaned up"]
+    assert "hurried" in events
 
 
 async def test_stop_ends_it_from_within(sock):
@@ -69,7 +101,7 @@ async def test_stop_ends_it_from_within(sock):
         events.append("drained")
 
     async with asyncio.TaskGroup() as tasks:
-        running = tasks.create_task(serving.run(an_application(events), drain))
+        running = tasks.create_task(serving.run(an_application(events), drain, hurry))
         await until_it_answers(url_of(sock))
         serving.stop()
         await running
@@ -91,7 +123,7 @@ async def test_what_the_start_raises_comes_out(sock):
     app.cleanup_ctx.append(broken)
 
     with pytest.raises(ValueError, match="no start"):
-        await Serving(sock).run(app, drain)
+        await Serving(sock).run(app, drain, hurry)
 
     assert events == ["started", "cleaned up"]
 
@@ -107,3 +139,17 @@ def test_an_address_of_version_six_is_written_in_brackets():
         port = sock.getsockname()[1]
 
         assert url_of(sock) == f"http://[::1]:{port}"
+
+
+def test_what_was_loaded_is_not_walked_by_the_collector_again():
+    class Loaded:
+        pass
+
+    loaded = Loaded()
+    assert any(found is loaded for found in gc.get_objects())
+
+    settle()
+    try:
+        assert not any(found is loaded for found in gc.get_objects())
+    finally:
+        gc.unfreeze()

@@ -43,6 +43,10 @@ def test_a_misspelt_variable_is_refused_naming_the_nearest():
     assert refusal(SPLICE_PROT="1") == "unknown variable SPLICE_PROT: did you mean SPLICE_PORT?"
 
 
+def test_what_the_chat_command_reads_is_no_setting():
+    assert load(SPLICE_URL="http://127.0.0.1:9", SPLICE_API_KEY="sk-splice-x") == load()
+
+
 def test_a_misspelt_key_is_refused_naming_the_nearest():
     Path("splice.toml").write_text("token_buget = 1\n")
 

@@ -171,7 +171,7 @@ def test_the_attention_is_the_one_named_or_the_mode_s_own(mode, attention, name)
 
 
 def test_a_number_of_blocks_wins_over_bytes_and_bytes_over_free_memory(monkeypatch):
-    monkeypatch.setattr(assembly, "_spare_bytes", lambda device: 7000)
+    monkeypatch.setattr(assembly, "spare_bytes", lambda device: 7000)
 
     def choose(**fields):
         return choose_num_blocks(EngineConfig(**fields), CPU, 1000)
@@ -188,7 +188,7 @@ def test_too_few_blocks_to_serve_are_refused(fields):
 
 
 def test_the_cpu_cache_is_bounded_whatever_memory_there_is():
-    assert 0 < assembly._spare_bytes(CPU) <= 2 << 30
+    assert 0 < assembly.spare_bytes(CPU) <= 2 << 30
 
 
 # Text

@@ -157,3 +157,21 @@ async def test_a_model_that_is_gone_at_a_restart_is_told(tmp_path):
             await engine.evict()
         assert num_lives(tmp_path) == 2
         assert engine.info.model_id == "moved"
+
+
+async def test_what_the_process_logs_is_in_this_ones_log(tmp_path, caplog):
+    async with running(tmp_path, model="talkative"):
+        pass
+
+    (record,) = [r for r in caplog.records if r.name == "model.worker"]
+    assert (record.levelname, record.getMessage()) == ("WARNING", "100% broken")
+    assert (record.turn_ids, record.exception) == (["resp_1"], "Traceback")
+
+
+async def test_the_end_of_a_process_is_logged_with_the_turns_that_were_in_flight(tmp_path, caplog):
+    async with running(tmp_path) as engine:
+        async for _ in engine.generate(request("once")):
+            pass
+
+    (record,) = [r for r in caplog.records if r.name == "model.engine"]
+    assert record.turn_ids == ["once"]

@@ -45,6 +45,24 @@ def test_an_engine_that_takes_over_is_given_what_was_delivered():
     assert flight.request(103.0).resumed_ids == (7, 8)
 
 
+def test_an_engine_that_takes_over_a_continued_reply_is_given_what_it_began_with():
+    params = SamplingParams()
+    request = GenerationRequest(
+        request_id="a", token_ids=(1, 2, 3), params=params, resumed_ids=(5, 6)
+    )
+    flight = Flight(request, now_s=100.0)
+    flight.deliver(STARTED, 101.0)
+    flight.deliver(GenerationDelta(token_ids=(7, 8), text="x"), 102.0)
+
+    assert flight.survives_crash()
+
+    assert flight.request(103.0).resumed_ids == (5, 6, 7, 8)
+    flight.deliver(finished(total_s=1.0), 112.0)
+    events = [flight.stream.get_nowait() for _ in range(flight.stream.qsize())]
+    # By the first engine: three of the prompt, then one to sample each of the two behind.
+    assert events[-1].num_rows_computed == 5 + 3 + 2
+
+
 def test_the_deadline_counts_on_while_the_engine_restarts():
     flight = make_flight(deadline_s=10.0)
     assert flight.request(100.0).params.deadline_s == 10.0

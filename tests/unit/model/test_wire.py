@@ -22,6 +22,7 @@ from model.wire import (
     Events,
     Failure,
     LoadFailed,
+    Logged,
     Progress,
     Query,
     Start,
@@ -45,6 +46,7 @@ MESSAGES = (
     Progress("loading"),
     LoadFailed("no such model"),
     Answer(7, 3),
+    Logged(40, "model.worker", "a step failed", ("r",), "Traceback …"),
     Events((("r", GenerationDelta(token_ids=(5,), text="\ud83d")), ("r", DONE))),
     Events((("r", Failure.of(SequenceFailedError("broken"))),)),
 )

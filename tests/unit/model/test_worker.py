@@ -1,8 +1,10 @@
 """The engine process's loop, run in a thread here, around a core on a shadow of a cache."""
 
+import logging
 import os
 import select
 import socket
+import sys
 import threading
 
 import pytest
@@ -25,10 +27,12 @@ from model.messages import (
 from model.wire import (
     Cancel,
     LoadFailed,
+    Logged,
     Progress,
     Query,
     Start,
 )
+from model.worker import Connection, LogHandler
 from tests.support.tiny_model import LetterTokenizer
 from tests.support.worker_bench import END, BreakableRunner, Peer, make_core, submit, working
 
@@ -183,6 +187,56 @@ def test_a_device_that_fails_again_and_again_ends_the_process(monkeypatch):
         assert [str(death) for death in work.deaths] == ["the device is on fire"]
 
 
+def test_a_step_that_raises_is_logged_with_the_turns_that_it_ends(monkeypatch, caplog):
+    runner = BreakableRunner()
+    with working(make_core(runner), monkeypatch) as work:
+        runner.num_failures = 1
+        work.peer.send(submit("a"))
+        work.peer.events_until_ended("a")
+
+    (record,) = [r for r in caplog.records if r.name == "model.worker"]
+    assert record.turn_ids == ["a"]
+    assert "on fire" in caplog.text
+
+
+def broken_record():
+    try:
+        raise KeyError("k")
+    except KeyError:
+        return logging.LogRecord(
+            "model.worker", logging.ERROR, __file__, 1, "step %d", (3,), sys.exc_info()
+        )
+
+
+def test_a_record_crosses_to_the_front_end_with_its_traceback():
+    ours, theirs = socket.socketpair()
+    with theirs:
+        peer, connection = Peer(ours), Connection(theirs)
+        record = broken_record()
+        record.turn_ids = ["resp_1"]
+
+        LogHandler(connection).emit(record)
+
+        report = peer.receive()
+        connection._file.close()
+        peer.close()
+    assert isinstance(report, Logged)
+    assert (report.level, report.logger, report.message) == (40, "model.worker", "step 3")
+    assert report.turn_ids == ("resp_1",)
+    assert report.exception.endswith("KeyError: 'k'")
+
+
+def test_a_record_that_cannot_cross_any_more_is_on_standard_error(capsys):
+    ours, theirs = socket.socketpair()
+    ours.close()
+    with theirs:
+        connection = Connection(theirs)
+        LogHandler(connection).emit(broken_record())
+        connection._file.close()
+
+    assert "step 3\nTraceback" in capsys.readouterr().err
+
+
 def test_failures_with_a_good_step_between_are_not_counted_together(monkeypatch):
     runner = BreakableRunner()
     with working(make_core(runner), monkeypatch) as work:
@@ -228,7 +282,7 @@ def run_main(monkeypatch, assemble, first=None):
         peer.send(first)
     else:
         ours.shutdown(socket.SHUT_WR)
-    thread = threading.Thread(target=worker.main, args=(fd,))
+    thread = threading.Thread(target=worker.main, args=(Connection(socket.socket(fileno=fd)),))
     thread.start()
     thread.join(10)
     assert not thread.is_alive()
@@ -280,6 +334,6 @@ def test_the_process_ends_while_it_loads_when_its_front_end_is_gone(monkeypatch)
     peers[0].send(Start(EngineConfig()))
 
     with pytest.raises(BrokenPipeError):
-        worker.main(fd)
+        worker.main(Connection(socket.socket(fileno=fd)))
 
     assert gone.is_set()

@@ -51,6 +51,24 @@ async def test_writers_take_turns_and_readers_wait_for_none(database):
         assert (await reader.scalars(count)).one() == 9
 
 
+async def test_writers_queue_in_the_order_they_came_and_keep_no_reader_waiting(database):
+    order: list[int] = []
+
+    async def write(number: int) -> None:
+        async with database.writing():
+            order.append(number)
+
+    async with asyncio.TaskGroup() as tasks, database.writing():
+        # More than there are connections.
+        for number in range(40):
+            tasks.create_task(write(number))
+        async with asyncio.timeout(2), database.reading() as reader:
+            await reader.scalars(text("SELECT count(*) FROM owners"))
+        assert order == []
+
+    assert order == list(range(40))
+
+
 async def test_a_statement_that_fails_says_that_the_store_failed(database):
     with pytest.raises(StoreUnavailableError, match="no such table"):
         async with database.reading() as tx:
@@ -60,3 +78,18 @@ async def test_a_statement_that_fails_says_that_the_store_failed(database):
 def test_a_database_without_a_driver_is_refused_by_name():
     with pytest.raises(StoreUnavailableError, match="nosuch"):
         Database("nosuch://host/database")
+
+
+async def test_a_check_reads_what_is_there_and_says_when_it_can_not(tmp_path):
+    database = Database(f"sqlite:///{tmp_path / 'splice.db'}")
+    await database.migrate()
+    await database.check()
+    await database.close()
+    for path in tmp_path.glob("splice.db*"):
+        path.unlink()
+    (tmp_path / "splice.db").mkdir()
+
+    with pytest.raises(StoreUnavailableError):
+        await database.check()
+
+    await database.close()

@@ -1,10 +1,12 @@
 """What the log says when the store fails under a turn: which turn it was, and none of its words."""
 
+import json
 import logging
 
 import pytest
 from sqlalchemy import text
 
+from app.logs import formatter as log_lines
 from sessions.errors import StoreUnavailableError
 from sessions.types import OwnerId
 from tests.support.chat import Chat
@@ -44,6 +46,7 @@ async def test_a_reply_that_cannot_be_written_is_logged_by_its_ids_and_not_its_w
     manager, database, engine, caplog
 ):
     caplog.set_level(logging.INFO)
+    caplog.handler.setFormatter(log_lines("json"))
     engine.replies.append(FakeReply(pieces=(SECRET, SECRET), holds_after=1))
     chat = await Chat.open(manager)
     turn = await chat.submit("hello")
@@ -56,8 +59,10 @@ async def test_a_reply_that_cannot_be_written_is_logged_by_its_ids_and_not_its_w
     async for _ in manager.read(OwnerId("ann"), turn.id):
         pass
 
-    records = [r for r in caplog.records if r.name.startswith("sessions")]
-    assert (chat.id, turn.id) in {
-        (getattr(r, "session_id", None), getattr(r, "turn_id", None)) for r in records
+    entries = [json.loads(line) for line in caplog.text.splitlines()]
+    assert (chat.id, turn.id, "ann") in {
+        (entry.get("session_id"), entry.get("turn_id"), entry.get("owner"))
+        for entry in entries
+        if entry["logger"].startswith("sessions")
     }
-    assert SECRET not in said(caplog)
+    assert SECRET not in said(caplog) + caplog.text

@@ -1,5 +1,7 @@
 """The manager: what its callers can do with sessions, and who may."""
 
+import asyncio
+
 import pytest
 
 from model.errors import EngineUnavailableError
@@ -218,7 +220,7 @@ async def test_a_draining_manager_takes_no_turns_and_lets_the_others_end(manager
         await chat.submit()
 
 
-async def test_a_drain_out_of_patience_cancels_and_keeps_what_there_is(manager, engine):
+async def test_a_drain_out_of_patience_interrupts_and_keeps_what_there_is(manager, engine):
     engine.replies.append(FakeReply(holds_after=1))
     chat = await Chat.open(manager)
     turn = await chat.submit()
@@ -227,8 +229,46 @@ async def test_a_drain_out_of_patience_cancels_and_keeps_what_there_is(manager, 
     await manager.drain(timeout_s=0)
 
     ended = await manager.turn(ANN, turn.id)
-    assert (ended.status, ended.reply_text) == (TurnStatus.CANCELLED, "Hel")
+    assert (ended.status, ended.reply_text) == (TurnStatus.INTERRUPTED, "Hel")
+    assert ended.incomplete_reason == "server_restart"
     assert manager.num_active == 0
+
+
+async def test_a_turn_that_was_cancelled_before_the_drain_stays_cancelled(manager, engine):
+    engine.replies.append(FakeReply(holds_after=1))
+    engine.ignores_cancel = True
+    chat = await Chat.open(manager)
+    turn = await chat.submit()
+    await engine.held(turn.id)
+    asked = asyncio.Event()
+
+    async def cancel(_request_id):
+        asked.set()
+
+    engine.cancel = cancel
+    async with asyncio.TaskGroup() as tasks:
+        cancelling = tasks.create_task(manager.cancel(ANN, turn.id))
+        await asked.wait()
+        tasks.create_task(manager.drain(timeout_s=0))
+        manager.hurry()
+
+    assert cancelling.result().status is TurnStatus.CANCELLED
+
+
+async def test_a_hurried_drain_waits_neither_for_replies_nor_for_a_deaf_engine(manager, engine):
+    engine.replies.append(FakeReply(holds_after=1))
+    engine.ignores_cancel = True
+    chat = await Chat.open(manager)
+    turn = await chat.submit()
+    await engine.held(turn.id)
+
+    async with asyncio.timeout(5), asyncio.TaskGroup() as tasks:
+        tasks.create_task(manager.drain(timeout_s=600))
+        await asyncio.sleep(0)
+        manager.hurry()
+
+    ended = await manager.turn(ANN, turn.id)
+    assert (ended.status, ended.reply_text) == (TurnStatus.INTERRUPTED, "Hel")
 
 
 @pytest.mark.parametrize(

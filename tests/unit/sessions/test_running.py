@@ -90,7 +90,7 @@ async def test_leaving_the_manager_ends_what_runs(store, engine, clock, renderer
         await engine.held(turn.id)
 
     ended = await store.any_turn(turn.id)
-    assert (ended.status, ended.reply_text) == (TurnStatus.CANCELLED, "Hel")
+    assert (ended.status, ended.reply_text) == (TurnStatus.INTERRUPTED, "Hel")
 
 
 async def test_a_turn_too_many_is_refused_and_nothing_of_it_is_kept(store, engine, clock, renderer):

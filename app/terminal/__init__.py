@@ -1,0 +1,1 @@
+"""`splice chat`: a conversation in the terminal, over the client package."""
