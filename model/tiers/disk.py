@@ -44,6 +44,7 @@ class DiskStorage:
     ) -> None:
         self.quota_bytes = quota_bytes
         self.path = identity_folder(folder, identity)
+        self._root, self._identity = folder, identity
         self._block_bytes = identity.block_bytes
         self._segment_bytes = segment_bytes
         self._cipher = cipher
@@ -76,7 +77,7 @@ class DiskStorage:
     def open(self) -> list[Record]:
         """Take the folder and read all headers, no payload; a torn end is cut off."""
         assert self._folder is None, "the storage is open"
-        self._folder = LockedFolder(self.path)
+        self._folder = LockedFolder(self._root, self._identity)
         log = SegmentLog(
             self._folder,
             self._format,
