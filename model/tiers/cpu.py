@@ -14,6 +14,7 @@ import mmap
 import os
 from collections.abc import Sequence
 from contextlib import suppress
+from pathlib import Path
 
 from model.messages import TierName
 from model.prefix_index import BlockHash
@@ -24,6 +25,7 @@ from model.tiers.base import (
     TierFullError,
     TierUnavailableError,
 )
+from model.tiers.folder import medium_errors
 from model.tiers.records import (
     CHECKSUM_BYTES,
     DEAD,
@@ -43,13 +45,19 @@ def slot_bytes(identity: Identity) -> int:
 
 
 def create_memory(num_bytes: int) -> int:
-    """Anonymous memory, as a descriptor that children may inherit; pages are taken up when they
-    are first written. Raises TierUnavailableError."""
-    try:
+    """Anonymous memory, as a descriptor that children may inherit.
+
+    All of it is taken up at once, at some gigabytes a second: whoever runs out of it later is
+    killed by a signal. Raises TierFullError or TierUnavailableError.
+    """
+    with medium_errors(Path("memory of the CPU tier")):
         fd = os.memfd_create("splice-cpu-tier", os.MFD_CLOEXEC)
-        os.ftruncate(fd, num_bytes)
-    except OSError as exc:
-        raise TierUnavailableError(f"no memory for the CPU tier: {exc.strerror}") from exc
+        try:
+            if num_bytes:
+                os.posix_fallocate(fd, 0, num_bytes)
+        except OSError:
+            os.close(fd)
+            raise
     return fd
 
 

@@ -75,8 +75,8 @@ class Segment:
         return len(self._header) + slot * self._record_bytes
 
     def create(self) -> None:
-        """Make the file. After a failure there is none."""
-        with self._folder.file(self._name, os.O_WRONLY | os.O_CREAT | os.O_EXCL) as fd:
+        """Make the file, over one that has no business there. After a failure there is none."""
+        with self._folder.file(self._name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC) as fd:
             try:
                 _write_all(fd, [self._header], 0)
             except OSError:

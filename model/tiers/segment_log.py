@@ -209,12 +209,14 @@ class SegmentLog:
         if not num_slots:
             self._delete(segment)
         elif num_slots < len(segment.keys):
-            with suppress(FileNotFoundError):
+            try:
                 segment.cut(num_slots)
+            except FileNotFoundError:
+                self.drop(segment)
 
     def bury(self, keys: Iterable[BlockHash]) -> None:
         """Mark the keys' records dead; a segment that has no live one left is deleted."""
-        places = [self._index[key] for key in keys if key in self._index]
+        places = [self._index[key] for key in dict.fromkeys(keys) if key in self._index]
         for place in places:
             self._forget(place.segment, place.slot)
         self._change(((p.segment, p.slot) for p in places), Segment.mark_dead)

@@ -1,13 +1,14 @@
 """Blocks in memory that was set aside: kept through a crash, erased, never half, never wrong."""
 
+import errno
 import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
-from model.tiers import cpu
 from model.tiers.base import Identity, RecordLostError, Storage, TierFullError, TierUnavailableError
 from model.tiers.cpu import CpuStorage, create_memory, slot_bytes
 from tests.support.tier_records import (
@@ -22,6 +23,7 @@ from tests.support.tier_records import (
     record,
 )
 
+ROOT = Path(__file__).parents[4]
 SLOT = slot_bytes(IDENTITY)
 NUM_SLOTS = 8
 
@@ -163,7 +165,7 @@ storage.write(record(3), payload(3))
 
 def test_a_process_killed_while_it_wrote_leaves_all_but_the_half_record(memory):
     command = [sys.executable, "-c", CRASHING, str(memory), str(NUM_SLOTS * SLOT)]
-    result = subprocess.run(command, pass_fds=[memory], check=False)
+    result = subprocess.run(command, pass_fds=[memory], cwd=ROOT, check=False)
     storage = CpuStorage(IDENTITY, NUM_SLOTS * SLOT, memory)
 
     assert result.returncode == -signal.SIGKILL
@@ -256,13 +258,24 @@ def test_a_descriptor_that_is_none_is_unavailable(tmp_path):
             opened(file.fileno())
 
 
-def test_memory_that_cannot_be_had_is_unavailable(monkeypatch):
+@pytest.mark.parametrize("call", ["memfd_create", "posix_fallocate"])
+@pytest.mark.parametrize(
+    ("code", "kind"), [(errno.ENOMEM, TierUnavailableError), (errno.ENOSPC, TierFullError)]
+)
+def test_memory_that_cannot_be_had_is_refused(monkeypatch, call, code, kind):
     def refuse(*_):
-        raise OSError(12, "no memory")
+        raise OSError(code, os.strerror(code))
 
-    monkeypatch.setattr(cpu.os, "memfd_create", refuse)
-    with pytest.raises(TierUnavailableError, match="no memory"):
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    monkeypatch.setattr(os, call, refuse)
+    with pytest.raises(kind, match=os.strerror(code)):
         create_memory(1)
+
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
+def test_memory_is_taken_up_when_it_is_set_aside(memory):
+    assert os.fstat(memory).st_blocks * 512 >= NUM_SLOTS * SLOT
 
 
 def test_payloads_begin_at_multiples_of_256_bytes():

@@ -214,3 +214,26 @@ def test_a_move_that_was_cut_short_leaves_one_record_that_is_removed_for_good(
 
 def num_copies(folder, data):
     return sum(f.read_bytes().count(bytes(data)) for f in folder.rglob("*.kv"))
+
+
+@pytest.mark.parametrize("dead", [0, 3], ids=["the first is dead", "the last is dead"])
+def test_compaction_of_a_segment_that_was_deleted_makes_room(tmp_path, dead):
+    storage = opened_disk(tmp_path, quota=12 * RECORD_BYTES)
+    fill_up(storage)
+    storage.remove([key(dead)])
+    segment(storage).unlink()
+    storage.write(record(50), payload(50))
+
+    assert_whole(storage, 4, 5, 50)
+    assert_lost(storage, 0, 1, 2, 3)
+    storage.close()
+
+
+def test_a_file_in_the_way_of_a_new_segment_is_overwritten(disk):
+    segment(disk, 4).write_bytes(b"x" * 100_000)
+    for number in range(10, 14):
+        disk.write(record(number), payload(number))
+    disk.close()
+    disk.open()
+
+    assert_whole(disk, *range(14))
