@@ -11,6 +11,7 @@ Invariants:
 
 import asyncio
 import logging
+import os
 import secrets
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
@@ -35,8 +36,11 @@ from model.messages import (
     GenerationFinished,
     GenerationRequest,
     TableView,
+    TierName,
 )
 from model.process import EngineProcess
+from model.tiers.base import TierError
+from model.tiers.cpu import create_memory
 from model.wire import Answer, Cancel, Events, Failure, LoadFailed, Progress, Query, Ready, Submit
 
 logger = logging.getLogger(__name__)
@@ -97,13 +101,19 @@ class Engine:
     async def start(self) -> EngineInfo:
         """Start the process and wait until it is ready. Raises ModelLoadError."""
         assert self._supervisor is None, "started twice"
+        self._set_memory_aside()
         self._loaded = asyncio.get_running_loop().create_future()
         # Owned by this object, ended by `close`.
         self._supervisor = asyncio.create_task(self._supervise(), name="engine supervisor")
         return await self._loaded
 
-    async def close(self) -> None:
-        """End the process; running generations fail with EngineUnavailableError."""
+    async def close(self, store_s: float = 0.0) -> None:
+        """End the process; running generations fail with EngineUnavailableError. For so many
+        seconds it may store before what it has, for the next start."""
+        if store_s and self._state is EngineState.READY:
+            with suppress(TimeoutError, ModelError):
+                async with asyncio.timeout(store_s):
+                    await self._query("store_all")
         if self._state is not EngineState.FAILED:
             self._state = EngineState.CLOSED
         self._closing.set()
@@ -116,6 +126,18 @@ class Engine:
         self._fail_in_flight(EngineUnavailableError, "the engine was closed")
         if self._loaded and not self._loaded.done():
             self._loaded.set_exception(EngineUnavailableError("the engine was closed"))
+        if self._config.cpu_tier_fd is not None:
+            os.close(self._config.cpu_tier_fd)
+            self._config = replace(self._config, cpu_tier_fd=None)
+
+    def _set_memory_aside(self) -> None:
+        """The CPU tier's, which outlives the processes that use it. Raises ModelLoadError."""
+        if self._config.cpu_tier_bytes and self._config.kv_dir is not None:
+            try:
+                memory = create_memory(self._config.cpu_tier_bytes)
+            except TierError as exc:
+                raise ModelLoadError(str(exc)) from exc
+            self._config = replace(self._config, cpu_tier_fd=memory)
 
     # Generations
 
@@ -181,17 +203,29 @@ class Engine:
         tables: tuple[TableView, ...] = await self._query("tables", conversation_id)
         return tables
 
+    async def park(self, conversation_id: str, tier: TierName) -> bool:
+        """Move a conversation from the device to a tier, in a while; False if there is no such
+        tier, or nothing of it on the device. Raises EngineUnavailableError."""
+        return bool(await self._query("park", conversation_id, tier))
+
+    async def stored_conversations(self) -> frozenset[str]:
+        """Whoever has something in a tier. Raises EngineUnavailableError."""
+        found: frozenset[str] = await self._query("conversations")
+        return found
+
     async def stats(self) -> EngineStats:
         """A snapshot of what the engine counts. Raises EngineUnavailableError."""
         stats: EngineStats = await self._query("stats")
         return replace(stats, num_restarts=self._num_restarts)
 
-    async def _query(self, name: str, argument: str | None = None) -> Any:  # noqa: ANN401 (by name)
+    async def _query(
+        self, name: str, argument: str | None = None, tier: TierName | None = None
+    ) -> Any:  # noqa: ANN401 (by name)
         process = self._ready_process()
         query_id = next(self._query_ids)
         answer = self._queries[query_id] = asyncio.get_running_loop().create_future()
         try:
-            process.send(Query(query_id, name, argument))
+            process.send(Query(query_id, name, argument, tier))
             return await answer
         finally:
             self._queries.pop(query_id, None)

@@ -44,7 +44,8 @@ class Record:
 @dataclass(frozen=True, slots=True)
 class Hold:
     """A conversation's claim on the chain of records that ends in `tail`: what was parked under one
-    of its turns. `used_at` is wall-clock seconds, `num_uses` how often it was come back to."""
+    of its turns. `used_at` is wall-clock seconds, `num_uses` how often it was come back to; `ttl_s`
+    and `priority` are hints to `eviction`."""
 
     conversation_id: str
     turn_id: str
@@ -52,10 +53,12 @@ class Hold:
     num_tokens: int
     used_at: float
     num_uses: int = 0
+    ttl_s: float = 0.0
+    priority: int = 0
 
 
 class TierError(Exception):
-    """A tier can't do what it was asked for. Never leaves the engine: it is a miss with a reason."""
+    """A tier can't do what it was asked for. It never leaves the engine: a miss with a reason."""
 
 
 class TierFullError(TierError):
@@ -90,8 +93,8 @@ class Storage(Protocol):
         ...
 
     def open(self) -> list[Record]:
-        """Find what an earlier process left, each with its parent or without one; what can't be
-        read is dropped. Raises TierUnavailableError."""
+        """Find what an earlier process left, in no order; what can't be read is left out. Raises
+        TierUnavailableError."""
         ...
 
     def write(self, record: Record, payload: memoryview) -> None:
@@ -114,6 +117,27 @@ class Storage(Protocol):
 
     def verify(self) -> list[Record]:
         """Read everything; drop and return what is damaged."""
+        ...
+
+    def close(self) -> None:
+        """Leave the medium in order for the next process."""
+        ...
+
+
+class Holds(Protocol):
+    """Where a tier's claims are kept, beside its records. Called from the same thread; each call
+    may raise TierFullError or TierUnavailableError."""
+
+    def put(self, hold: Hold) -> None:
+        """Note a claim; the last of a turn counts."""
+        ...
+
+    def drop_turn(self, conversation_id: str, turn_id: str) -> None:
+        """Forget a turn's claim."""
+        ...
+
+    def drop(self, conversation_id: str) -> None:
+        """Forget a conversation, such that its id can't be found on the medium."""
         ...
 
     def close(self) -> None:

@@ -16,7 +16,8 @@ import torch
 from transformers import PreTrainedTokenizerFast
 
 from model.batch import BatchRow
-from model.cache_manager import BlockEdit, CacheManager
+from model.block_supply import BlockEdit
+from model.cache_manager import CacheManager
 from model.config import EngineConfig
 from model.core import CoreLimits, EngineCore, Output
 from model.engine import Engine, EngineState
