@@ -57,13 +57,16 @@ class DiskStorage:
 
     @property
     def used_bytes(self) -> int:
-        """The sizes of all segments."""
-        return self._open_log.used_bytes if self._open_log else 0
+        """The sizes of all segments; may be asked from any thread."""
+        log = self._open_log
+        return log.used_bytes if log else 0
 
     @property
     def live_bytes(self) -> int:
-        """What the records take up that can be read; of all beyond it room can be made."""
-        return len(self._open_log.places()) * self.record_bytes() if self._open_log else 0
+        """What the records take up that can be read; of all beyond it room can be made. May be
+        asked from any thread."""
+        log = self._open_log
+        return log.num_live * self.record_bytes() if log else 0
 
     def record_bytes(self) -> int:
         """What one record takes up in its segment."""

@@ -69,8 +69,13 @@ class SegmentLog:
 
     @property
     def used_bytes(self) -> int:
-        """The sizes of all segments."""
-        return sum(s.size_bytes for s in self._segments.values())
+        """The sizes of all segments; may be asked from any thread."""
+        return sum(s.size_bytes for s in list(self._segments.values()))
+
+    @property
+    def num_live(self) -> int:
+        """How many live records there are; may be asked from any thread."""
+        return len(self._index)
 
     def places(self) -> list[Place]:
         """All live records."""

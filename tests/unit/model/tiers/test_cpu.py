@@ -5,6 +5,8 @@ import os
 import signal
 import subprocess
 import sys
+import threading
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -284,3 +286,33 @@ def test_payloads_begin_at_multiples_of_256_bytes():
 
         assert slot_bytes(identity) % 256 == 0
         assert slot_bytes(identity) >= 256 + num_bytes
+
+
+def test_another_thread_reads_a_block_whole_or_not_at_all(tier):
+    """As the disk tier's thread does while this one's gives slots to others."""
+    stop, has_read = threading.Event(), threading.Event()
+    answers = Counter()
+
+    def read_all():
+        while not stop.is_set():
+            for number in range(2 * NUM_SLOTS):
+                try:
+                    answers[read_back(tier, number) == payload(number)] += 1
+                except RecordLostError:
+                    answers["lost"] += 1
+            if answers[True]:
+                has_read.set()
+
+    reader = threading.Thread(target=read_all)
+    reader.start()
+    fill(tier, [0])
+    assert has_read.wait(30)
+    for number in range(3000):
+        tier.write(record(number % 16), payload(number % 16))
+        tier.remove([key((number + 10) % 16)])
+        tier.erase([key((number + 9) % 16)])
+    stop.set()
+    reader.join()
+
+    assert not answers[False]
+    assert tier.verify() == []

@@ -3,6 +3,7 @@
 import stat
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -296,3 +297,28 @@ def test_with_another_key_the_records_are_lost_and_room_is_free(tmp_path, other)
     with pytest.raises(RecordLostError):
         read_back(second, 1)
     second.close()
+
+
+def test_another_thread_may_ask_how_much_is_used(tmp_path):
+    """As the engine's thread does for its statistics while segments come and go."""
+    storage = opened(tmp_path, quota=60 * RECORD_BYTES)
+    stop, has_asked, asked = threading.Event(), threading.Event(), []
+
+    def ask():
+        while not stop.is_set():
+            asked.append(max(storage.used_bytes, storage.live_bytes))
+            if asked[-1]:
+                has_asked.set()
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    storage.write(record(0), payload(0))
+    assert has_asked.wait(30)
+    for number in range(1, 300):
+        storage.write(record(number), payload(number))
+        storage.remove([key(number - 20)])
+    stop.set()
+    asking.join()
+    storage.close()
+
+    assert max(asked) <= 60 * RECORD_BYTES
