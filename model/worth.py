@@ -57,7 +57,7 @@ class Worth:
             num_tokens=hold.num_tokens if hold else record.num_tokens,
             num_bytes=self._block_bytes,
             return_cost_s=self._costs.compute_s(start, start + record.num_tokens),
-            is_superseded=hold is None,
+            is_superseded=hold is None or hold.is_superseded,
             ttl_s=hold.ttl_s if hold else 0.0,
             priority=hold.priority if hold else 0,
         )

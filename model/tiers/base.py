@@ -45,7 +45,8 @@ class Record:
 class Hold:
     """A conversation's claim on the chain of records that ends in `tail`: what was parked under one
     of its turns. `used_at` is wall-clock seconds, `num_uses` how often it was come back to; `ttl_s`
-    and `priority` are hints to `eviction`."""
+    and `priority` are hints to `eviction`. A turn that another has gone on from is superseded: its
+    chain goes first when room is needed, and serves those who go on from it again until then."""
 
     conversation_id: str
     turn_id: str
@@ -55,6 +56,7 @@ class Hold:
     num_uses: int = 0
     ttl_s: float = 0.0
     priority: int = 0
+    is_superseded: bool = False
 
 
 class TierError(Exception):

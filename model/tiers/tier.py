@@ -121,7 +121,8 @@ class Tier:
         """Begin with what an earlier process left; what nobody holds goes."""
         orphans = self.tree.rebuild(records)
         for hold in holds:
-            self.tree.hold(hold)
+            if self.tree.hold(hold) is None:
+                self._note(partial(_drop, hold))
         self._remove([*orphans, *self.tree.prune_unheld()])
 
     # Spill
@@ -196,9 +197,8 @@ class Tier:
             return
         self._note_holds([hold])
         if superseded is not None and superseded != hold.turn_id:
-            self._remove(self.tree.supersede(hold.conversation_id, superseded))
-            conversation_id = hold.conversation_id
-            self._note(lambda holds: holds.drop_turn(conversation_id, superseded))
+            old = self.tree.supersede(hold.conversation_id, superseded)
+            self._note_holds([old] if old else [])
 
     def pin(self, records: Sequence[Record]) -> None:
         """Give none of these up for room before `unpin`: somebody copies from here."""
@@ -346,6 +346,10 @@ class Tier:
         """The books; AssertionError if they are off."""
         self.tree.check()
         assert len(self.tree) <= self.max_records, f"{len(self.tree)} records"
+
+
+def _drop(hold: Hold, holds: Holds) -> None:
+    holds.drop_turn(hold.conversation_id, hold.turn_id)
 
 
 def _put(hold: Hold, holds: Holds) -> None:

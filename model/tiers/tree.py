@@ -88,11 +88,15 @@ class RecordTree:
         self._turns_by_conversation.setdefault(hold.conversation_id, set()).add(hold.turn_id)
         return hold
 
-    def supersede(self, conversation_id: str, turn_id: str) -> list[Record]:
-        """Take a claim back that a later one covers, and the records out that only it needed."""
-        tail = self._tail_by_turn.get((conversation_id, turn_id))
-        self.drop_hold(conversation_id, turn_id)
-        return [] if tail is None else self._prune(tail)
+    def supersede(self, conversation_id: str, turn_id: str) -> Hold | None:
+        """Mark a claim that a later turn has gone on from; the hold as it is now, if there is one
+        and it is news."""
+        turn = conversation_id, turn_id
+        tail = self._tail_by_turn.get(turn)
+        if tail is None or (hold := self._nodes[tail].holds[turn]).is_superseded:
+            return None
+        self._nodes[tail].holds[turn] = replace(hold, is_superseded=True)
+        return self._nodes[tail].holds[turn]
 
     def drop_hold(self, conversation_id: str, turn_id: str) -> None:
         """Take a claim back; the records stay until room is needed."""
@@ -225,7 +229,8 @@ class RecordTree:
         moved: dict[tuple[str, str], Hold] = {}
         for hold in holds:
             self.drop_hold(hold.conversation_id, hold.turn_id)
-            if parent is not None:
+            # What is superseded and cut serves nobody: the later turn has as much.
+            if parent is not None and not hold.is_superseded:
                 num_tokens = hold.num_tokens - node.record.num_tokens
                 shorter = replace(hold, tail=parent.record.key, num_tokens=num_tokens)
                 self.hold(shorter)

@@ -49,15 +49,18 @@ def test_a_chain_that_is_shared_is_stored_once():
     assert {h.conversation_id for h in books.medium.holds.values()} == {"conv", "fork"}
 
 
-def test_the_next_turn_s_claim_replaces_the_last_and_its_tail_goes():
+def test_the_last_turn_s_claim_is_superseded_by_the_next_and_stays_for_its_siblings():
     books = TieredBooks()
     books.turn("one", PROMPT)
     books.idle()
     books.turn("two", [*PROMPT, 99, 50, 51], parent_turn_id="one")
     books.idle()
 
-    assert [turn for _, turn in books.medium.holds] == ["two"]
-    assert sorted(r.num_tokens for r in books.medium.records.values()) == [1, 4, 4, 4]
+    assert {h.turn_id: h.is_superseded for h in books.medium.holds.values()} == {
+        "one": True,
+        "two": False,
+    }
+    assert sorted(r.num_tokens for r in books.medium.records.values()) == [1, 2, 4, 4, 4]
 
 
 def test_under_pressure_what_idles_shortly_is_stored_too_before_it_is_given_up():

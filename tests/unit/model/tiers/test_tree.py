@@ -128,7 +128,7 @@ def test_a_lost_record_takes_with_it_what_lies_behind_it(tree):
     assert tree.discard(key("unknown")) == ([], [])
 
 
-def test_a_claim_that_a_later_one_covers_leaves_nothing_but_what_that_needs(tree):
+def test_a_claim_that_a_later_turn_has_gone_on_from_is_marked_and_ends_when_it_is_cut(tree):
     a, b = chain("ab")
     tail = replace(chain("t", b)[0], num_tokens=2)
     (c,) = chain("c", b)
@@ -136,7 +136,12 @@ def test_a_claim_that_a_later_one_covers_leaves_nothing_but_what_that_needs(tree
     tree.hold(hold("one", tail, turn="first"))
     tree.hold(hold("one", c, turn="second"))
 
-    assert tree.supersede("one", "first") == [tail]
+    assert tree.supersede("one", "first").is_superseded
+    assert tree.supersede("one", "first") is None
+    assert tree.supersede("one", "unknown") is None
+    gone, moved = tree.evict(1, lambda record, hold: (not hold.is_superseded, 0, 0.0))
+
+    assert (gone, moved) == ([tail], [])
     assert [h.turn_id for h in tree.holds_of("one")] == ["second"]
 
 
