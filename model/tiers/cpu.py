@@ -6,14 +6,18 @@ The memory is an anonymous file of the parent process, which the engine's proces
 held when that process crashed is found again from the headers.
 
 Invariants:
+    reads, also those of another tier's thread that copies from here, see a slot before or after a
+        change, never during one
     a slot's state is written last, and taken back first: half a record is none
     bytes are given out only if the whole header and the checksum are right
 """
 
 import mmap
 import os
+import threading
 from collections.abc import Sequence
 from contextlib import suppress
+from pathlib import Path
 
 from model.messages import TierName
 from model.prefix_index import BlockHash
@@ -24,6 +28,7 @@ from model.tiers.base import (
     TierFullError,
     TierUnavailableError,
 )
+from model.tiers.folder import medium_errors
 from model.tiers.records import (
     CHECKSUM_BYTES,
     DEAD,
@@ -43,13 +48,19 @@ def slot_bytes(identity: Identity) -> int:
 
 
 def create_memory(num_bytes: int) -> int:
-    """Anonymous memory, as a descriptor that children may inherit; pages are taken up when they
-    are first written. Raises TierUnavailableError."""
-    try:
+    """Anonymous memory, as a descriptor that children may inherit.
+
+    All of it is taken up at once, at some gigabytes a second: whoever runs out of it later is
+    killed by a signal. Raises TierFullError or TierUnavailableError.
+    """
+    with medium_errors(Path("memory of the CPU tier")):
         fd = os.memfd_create("splice-cpu-tier", os.MFD_CLOEXEC)
-        os.ftruncate(fd, num_bytes)
-    except OSError as exc:
-        raise TierUnavailableError(f"no memory for the CPU tier: {exc.strerror}") from exc
+        try:
+            if num_bytes:
+                os.posix_fallocate(fd, 0, num_bytes)
+        except OSError:
+            os.close(fd)
+            raise
     return fd
 
 
@@ -76,6 +87,7 @@ class CpuStorage:
         self._slots: dict[BlockHash, int] = {}
         self._records: dict[BlockHash, Record] = {}
         self._free: list[int] = []
+        self._lock = threading.Lock()
 
     @property
     def used_bytes(self) -> int:
@@ -122,6 +134,10 @@ class CpuStorage:
     def write(self, record: Record, payload: memoryview) -> None:
         """Copy a block's bytes into a free slot."""
         assert payload.nbytes == self._block_bytes
+        with self._lock:
+            self._write(record, payload.cast("B"))
+
+    def _write(self, record: Record, payload: memoryview) -> None:
         if record.key in self._slots:
             return
         if not self._free:
@@ -132,19 +148,24 @@ class CpuStorage:
         self._keys[slot] = record.key
         # The key before the bytes, so that half of them can be erased by it after a crash.
         self._bytes[at + 1 : at + HEADER_BYTES] = header[1:]
-        self._payload(slot)[:] = payload.cast("B")
+        self._payload(slot)[:] = payload
         self._checksum(slot)[:] = record_checksum(header, self._payload(slot))
         self._bytes[at : at + 1] = header[:1]
         self._slots[record.key] = slot
         self._records[record.key] = record
 
     def read(self, record: Record, into: memoryview) -> None:
-        """Copy a block's bytes out, verified before."""
-        into.cast("B")[:] = self.payload_view(record)
+        """Copy a block's bytes out, verified before. Any thread may read."""
+        with self._lock:
+            into.cast("B")[:] = self._verified(record)
 
     def payload_view(self, record: Record) -> memoryview:
         """A block's bytes where they are, verified; read-only, and right until the record is
-        removed or erased. Raises RecordLostError."""
+        removed or erased, so for the thread that does so. Raises RecordLostError."""
+        with self._lock:
+            return self._verified(record).toreadonly()
+
+    def _verified(self, record: Record) -> memoryview:
         slot = self._slots.get(record.key)
         if slot is None:
             raise RecordLostError("there is no such record")
@@ -154,12 +175,12 @@ class CpuStorage:
             self._wipe(slot)
             self._release(record.key)
             raise RecordLostError("a record in the CPU tier's memory isn't what was written")
-        return payload.toreadonly()
+        return payload
 
     def remove(self, keys: Sequence[BlockHash]) -> None:
         """Give the records' slots up; their bytes stay until a slot is written again."""
-        for key in keys:
-            if key in self._slots:
+        with self._lock:
+            for key in self._slots.keys() & set(keys):
                 at = self._slots[key] * self._slot_bytes
                 self._bytes[at : at + 1] = DEAD
                 self._release(key)
@@ -167,11 +188,12 @@ class CpuStorage:
     def erase(self, keys: Sequence[BlockHash]) -> None:
         """Overwrite every copy with zeros, slots that were given up before too."""
         doomed = set(keys)
-        for slot, key in enumerate(self._keys):
-            if key in doomed:
-                self._wipe(slot)
-        for key in doomed & self._slots.keys():
-            self._release(key)
+        with self._lock:
+            for slot, key in enumerate(self._keys):
+                if key in doomed:
+                    self._wipe(slot)
+            for key in self._slots.keys() & doomed:
+                self._release(key)
 
     def verify(self) -> list[Record]:
         """Read every record."""
@@ -185,9 +207,10 @@ class CpuStorage:
 
     def close(self) -> None:
         """Let go of the memory; its owner keeps it, and the next process finds what is in it."""
-        self._keys, self._slots, self._records, self._free = [], {}, {}, []
-        self._bytes.release()
-        self._bytes = memoryview(b"")
+        with self._lock:
+            self._keys, self._slots, self._records, self._free = [], {}, {}, []
+            self._bytes.release()
+            self._bytes = memoryview(b"")
         if self._map is not None:
             # A view that somebody still has keeps the memory mapped until it goes.
             with suppress(BufferError):

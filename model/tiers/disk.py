@@ -44,6 +44,7 @@ class DiskStorage:
     ) -> None:
         self.quota_bytes = quota_bytes
         self.path = identity_folder(folder, identity)
+        self._root, self._identity = folder, identity
         self._block_bytes = identity.block_bytes
         self._segment_bytes = segment_bytes
         self._cipher = cipher
@@ -56,13 +57,16 @@ class DiskStorage:
 
     @property
     def used_bytes(self) -> int:
-        """The sizes of all segments."""
-        return self._open_log.used_bytes if self._open_log else 0
+        """The sizes of all segments; may be asked from any thread."""
+        log = self._open_log
+        return log.used_bytes if log else 0
 
     @property
     def live_bytes(self) -> int:
-        """What the records take up that can be read; of all beyond it room can be made."""
-        return len(self._open_log.places()) * self.record_bytes() if self._open_log else 0
+        """What the records take up that can be read; of all beyond it room can be made. May be
+        asked from any thread."""
+        log = self._open_log
+        return log.num_live * self.record_bytes() if log else 0
 
     def record_bytes(self) -> int:
         """What one record takes up in its segment."""
@@ -76,7 +80,7 @@ class DiskStorage:
     def open(self) -> list[Record]:
         """Take the folder and read all headers, no payload; a torn end is cut off."""
         assert self._folder is None, "the storage is open"
-        self._folder = LockedFolder(self.path)
+        self._folder = LockedFolder(self._root, self._identity)
         log = SegmentLog(
             self._folder,
             self._format,

@@ -2,7 +2,7 @@
 
     <root>/<digest of the identity>/lock, *.kv, holds
 
-Its last use is the lock file's time of change: nothing else in a folder has to be read for it.
+The lock file has the identity written in it, and its time of change is the folder's last use.
 
 Invariants:
     whoever changes or removes what is in a folder has its lock
@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from model.tiers.base import Identity, TierFullError, TierUnavailableError
-from model.tiers.records import identity_digest
+from model.tiers.records import identity_digest, identity_text, parse_identity
 
 LOCK_NAME = "lock"
 # EFBIG: the file may not become larger, by the file system's or the process's limit.
@@ -45,15 +45,16 @@ def identity_folder(root: Path, identity: Identity) -> Path:
 class LockedFolder:
     """An open folder with its lock held. Files are named below it, whatever becomes of its path."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, root: Path, identity: Identity) -> None:
         """Make the folder if need be. Raises TierUnavailableError, also if somebody uses it."""
-        self.path = path
+        self.path = path = identity_folder(root, identity)
         with medium_errors(path):
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._lock = _take(path)
             try:
                 self._folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
                 os.fchmod(self._folder, 0o700)
+                _note_identity(self._lock, identity)
             except OSError:
                 os.close(self._lock)
                 raise
@@ -125,6 +126,28 @@ def _flock(fd: int, path: Path) -> None:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as exc:
         raise TierUnavailableError(f"{path}: another process uses this folder") from exc
+
+
+def _note_identity(lock: int, identity: Identity) -> None:
+    text = identity_text(identity)
+    # A full disk: the folder can be used without, and the note is made another time.
+    with suppress(OSError):
+        if os.pread(lock, len(text) + 1, 0) != text:
+            os.pwrite(lock, text, 0)
+            os.ftruncate(lock, len(text))
+
+
+def foreign_identities(root: Path, identity: Identity) -> list[Identity]:
+    """Whose folders there are beside the identity's own, the least recently used first, so that
+    their holds can be purged too. Raises TierUnavailableError."""
+    found = []
+    with medium_errors(root):
+        for folder in _foreign(root, identity):
+            with suppress(FileNotFoundError):
+                noted = parse_identity((folder.path / LOCK_NAME).read_bytes())
+                if noted is not None and identity_folder(root, noted) == folder.path:
+                    found.append(noted)
+    return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -117,3 +117,12 @@ def identity_text(identity: Identity, cipher: str | None = None) -> bytes:
 def identity_digest(identity: Identity) -> str:
     """A name for the identity in this format, as hex."""
     return hashlib.sha256(identity_text(identity)).hexdigest()
+
+
+def parse_identity(text: Bytes) -> Identity | None:
+    """The identity that `identity_text` wrote out; None for any other text."""
+    try:
+        fields = json.loads(bytes(text))
+        return Identity(**{k: v for k, v in fields.items() if k not in ("format", "cipher")})
+    except (ValueError, TypeError, AttributeError):
+        return None

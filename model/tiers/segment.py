@@ -40,7 +40,12 @@ def segment_header(identity: Identity, cipher: str | None) -> bytes:
 def segment_number(name: str) -> int | None:
     """The number in a segment file's name."""
     stem = name.removesuffix(_SUFFIX)
-    return int(stem) if stem != name and stem.isdecimal() else None
+    is_ours = stem.isdecimal() and name == _file_name(int(stem))
+    return int(stem) if is_ours else None
+
+
+def _file_name(number: int) -> str:
+    return f"{number:08d}{_SUFFIX}"
 
 
 class Segment:
@@ -51,7 +56,7 @@ class Segment:
         self.keys: list[BlockHash | None] = []
         self.num_live = 0
         self._folder = folder
-        self._name = f"{number:08d}{_SUFFIX}"
+        self._name = _file_name(number)
         self._header = header
         self._record_bytes = record_bytes
 
@@ -70,8 +75,8 @@ class Segment:
         return len(self._header) + slot * self._record_bytes
 
     def create(self) -> None:
-        """Make the file. After a failure there is none."""
-        with self._folder.file(self._name, os.O_WRONLY | os.O_CREAT | os.O_EXCL) as fd:
+        """Make the file, over one that has no business there. After a failure there is none."""
+        with self._folder.file(self._name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC) as fd:
             try:
                 _write_all(fd, [self._header], 0)
             except OSError:

@@ -69,8 +69,13 @@ class SegmentLog:
 
     @property
     def used_bytes(self) -> int:
-        """The sizes of all segments."""
-        return sum(s.size_bytes for s in self._segments.values())
+        """The sizes of all segments; may be asked from any thread."""
+        return sum(s.size_bytes for s in list(self._segments.values()))
+
+    @property
+    def num_live(self) -> int:
+        """How many live records there are; may be asked from any thread."""
+        return len(self._index)
 
     def places(self) -> list[Place]:
         """All live records."""
@@ -209,12 +214,14 @@ class SegmentLog:
         if not num_slots:
             self._delete(segment)
         elif num_slots < len(segment.keys):
-            with suppress(FileNotFoundError):
+            try:
                 segment.cut(num_slots)
+            except FileNotFoundError:
+                self.drop(segment)
 
     def bury(self, keys: Iterable[BlockHash]) -> None:
         """Mark the keys' records dead; a segment that has no live one left is deleted."""
-        places = [self._index[key] for key in keys if key in self._index]
+        places = [self._index[key] for key in dict.fromkeys(keys) if key in self._index]
         for place in places:
             self._forget(place.segment, place.slot)
         self._change(((p.segment, p.slot) for p in places), Segment.mark_dead)

@@ -1,13 +1,16 @@
 """Blocks in memory that was set aside: kept through a crash, erased, never half, never wrong."""
 
+import errno
 import os
 import signal
 import subprocess
 import sys
+import threading
+from collections import Counter
+from pathlib import Path
 
 import pytest
 
-from model.tiers import cpu
 from model.tiers.base import Identity, RecordLostError, Storage, TierFullError, TierUnavailableError
 from model.tiers.cpu import CpuStorage, create_memory, slot_bytes
 from tests.support.tier_records import (
@@ -22,6 +25,7 @@ from tests.support.tier_records import (
     record,
 )
 
+ROOT = Path(__file__).parents[4]
 SLOT = slot_bytes(IDENTITY)
 NUM_SLOTS = 8
 
@@ -163,7 +167,7 @@ storage.write(record(3), payload(3))
 
 def test_a_process_killed_while_it_wrote_leaves_all_but_the_half_record(memory):
     command = [sys.executable, "-c", CRASHING, str(memory), str(NUM_SLOTS * SLOT)]
-    result = subprocess.run(command, pass_fds=[memory], check=False)
+    result = subprocess.run(command, pass_fds=[memory], cwd=ROOT, check=False)
     storage = CpuStorage(IDENTITY, NUM_SLOTS * SLOT, memory)
 
     assert result.returncode == -signal.SIGKILL
@@ -256,13 +260,24 @@ def test_a_descriptor_that_is_none_is_unavailable(tmp_path):
             opened(file.fileno())
 
 
-def test_memory_that_cannot_be_had_is_unavailable(monkeypatch):
+@pytest.mark.parametrize("call", ["memfd_create", "posix_fallocate"])
+@pytest.mark.parametrize(
+    ("code", "kind"), [(errno.ENOMEM, TierUnavailableError), (errno.ENOSPC, TierFullError)]
+)
+def test_memory_that_cannot_be_had_is_refused(monkeypatch, call, code, kind):
     def refuse(*_):
-        raise OSError(12, "no memory")
+        raise OSError(code, os.strerror(code))
 
-    monkeypatch.setattr(cpu.os, "memfd_create", refuse)
-    with pytest.raises(TierUnavailableError, match="no memory"):
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    monkeypatch.setattr(os, call, refuse)
+    with pytest.raises(kind, match=os.strerror(code)):
         create_memory(1)
+
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
+def test_memory_is_taken_up_when_it_is_set_aside(memory):
+    assert os.fstat(memory).st_blocks * 512 >= NUM_SLOTS * SLOT
 
 
 def test_payloads_begin_at_multiples_of_256_bytes():
@@ -271,3 +286,33 @@ def test_payloads_begin_at_multiples_of_256_bytes():
 
         assert slot_bytes(identity) % 256 == 0
         assert slot_bytes(identity) >= 256 + num_bytes
+
+
+def test_another_thread_reads_a_block_whole_or_not_at_all(tier):
+    """As the disk tier's thread does while this one's gives slots to others."""
+    stop, has_read = threading.Event(), threading.Event()
+    answers = Counter()
+
+    def read_all():
+        while not stop.is_set():
+            for number in range(2 * NUM_SLOTS):
+                try:
+                    answers[read_back(tier, number) == payload(number)] += 1
+                except RecordLostError:
+                    answers["lost"] += 1
+            if answers[True]:
+                has_read.set()
+
+    reader = threading.Thread(target=read_all)
+    reader.start()
+    fill(tier, [0])
+    assert has_read.wait(30)
+    for number in range(3000):
+        tier.write(record(number % 16), payload(number % 16))
+        tier.remove([key((number + 10) % 16)])
+        tier.erase([key((number + 9) % 16)])
+    stop.set()
+    reader.join()
+
+    assert not answers[False]
+    assert tier.verify() == []

@@ -3,6 +3,7 @@
 import stat
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,7 @@ from tests.support.tier_records import (
     record,
 )
 
+ROOT = Path(__file__).parents[4]
 QUOTA = 100_000
 RECORD_BYTES = DiskStorage(Path("unused"), IDENTITY, 0).record_bytes()
 SEGMENT = 4 * RECORD_BYTES
@@ -137,7 +139,7 @@ def test_a_removed_record_makes_room_for_a_new_one_wherever_it_was(disk, tmp_pat
 def test_a_removed_record_is_gone_and_stays_gone(tmp_path):
     first = opened(tmp_path)
     fill(first, range(6))
-    first.remove([key(2), key(99)])
+    first.remove([key(2), key(99), key(2)])
     with pytest.raises(RecordLostError):
         read_back(first, 2)
     first.close()
@@ -251,7 +253,7 @@ sys.stdin.read()
 
 def test_another_process_keeps_its_folder_until_it_is_killed_and_its_records_remain(tmp_path):
     command = [sys.executable, "-c", OTHER_PROCESS, str(tmp_path)]
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     with process:
         assert process.stdout.readline() == b"open\n"
         with pytest.raises(TierUnavailableError, match="another process uses this folder"):
@@ -295,3 +297,28 @@ def test_with_another_key_the_records_are_lost_and_room_is_free(tmp_path, other)
     with pytest.raises(RecordLostError):
         read_back(second, 1)
     second.close()
+
+
+def test_another_thread_may_ask_how_much_is_used(tmp_path):
+    """As the engine's thread does for its statistics while segments come and go."""
+    storage = opened(tmp_path, quota=60 * RECORD_BYTES)
+    stop, has_asked, asked = threading.Event(), threading.Event(), []
+
+    def ask():
+        while not stop.is_set():
+            asked.append(max(storage.used_bytes, storage.live_bytes))
+            if asked[-1]:
+                has_asked.set()
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    storage.write(record(0), payload(0))
+    assert has_asked.wait(30)
+    for number in range(1, 300):
+        storage.write(record(number), payload(number))
+        storage.remove([key(number - 20)])
+    stop.set()
+    asking.join()
+    storage.close()
+
+    assert max(asked) <= 60 * RECORD_BYTES

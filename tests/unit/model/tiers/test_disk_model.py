@@ -137,7 +137,7 @@ class SealedDiskMachine(DiskMachine):
     cipher = Cipher(bytes(range(32)))
 
 
-FEW = settings(max_examples=40, stateful_step_count=40, deadline=None)
+FEW = settings(max_examples=25, stateful_step_count=40, deadline=None)
 TestDisk = DiskMachine.TestCase
 TestDisk.settings = FEW
 TestSealedDisk = SealedDiskMachine.TestCase

@@ -9,7 +9,14 @@ import pytest
 
 from model.tiers.base import Identity, TierUnavailableError
 from model.tiers.disk import DiskStorage
-from model.tiers.folder import LOCK_NAME, LockedFolder, collect_foreign, folder_bytes
+from model.tiers.folder import (
+    LOCK_NAME,
+    LockedFolder,
+    collect_foreign,
+    folder_bytes,
+    foreign_identities,
+    identity_folder,
+)
 from tests.support.tier_records import BLOCK_BYTES, IDENTITY, payload, record
 
 HUGE = 1 << 40
@@ -57,7 +64,7 @@ def test_our_own_is_never_collected(folders, tmp_path):
 
 
 def test_one_that_a_process_has_locked_is_left_and_the_next_is_taken(folders, tmp_path):
-    user = LockedFolder(folders[0])
+    user = LockedFolder(tmp_path, FOREIGN[0])
     os.utime(folders[0] / LOCK_NAME, (1000, 1000))
 
     assert collect(tmp_path, quota_bytes=0) == folders[1:3]
@@ -115,7 +122,7 @@ def test_using_a_folder_makes_it_recently_used(folders, tmp_path):
 
 def test_a_folder_that_is_removed_while_it_is_being_opened_is_made_again(tmp_path, monkeypatch):
     """The lock was had on a file that is in no folder any more."""
-    path = tmp_path / "x"
+    path = identity_folder(tmp_path, IDENTITY)
     real, removed = fcntl.flock, []
 
     def removed_first(fd, how):
@@ -126,17 +133,30 @@ def test_a_folder_that_is_removed_while_it_is_being_opened_is_made_again(tmp_pat
         real(fd, how)
 
     monkeypatch.setattr(fcntl, "flock", removed_first)
-    folder = LockedFolder(path)
+    folder = LockedFolder(tmp_path, IDENTITY)
 
     assert folder.names() == [LOCK_NAME]
     with pytest.raises(TierUnavailableError, match="another process uses"):
-        LockedFolder(path)
+        LockedFolder(tmp_path, IDENTITY)
     folder.close()
 
 
 def test_a_folder_whose_mode_was_too_wide_is_closed_to_others(tmp_path):
-    path = tmp_path / "x"
+    path = identity_folder(tmp_path, IDENTITY)
     path.mkdir(mode=0o755)
-    LockedFolder(path).close()
+    LockedFolder(tmp_path, IDENTITY).close()
 
     assert path.stat().st_mode & 0o777 == 0o700
+
+
+def test_folders_tell_whose_they_are_so_that_their_holds_can_be_purged(folders, tmp_path):
+    assert foreign_identities(tmp_path, IDENTITY) == FOREIGN
+    assert foreign_identities(tmp_path / "none", IDENTITY) == []
+
+
+def test_a_folder_that_does_not_tell_whose_it_is_is_collected_all_the_same(folders, tmp_path):
+    (folders[0] / LOCK_NAME).write_bytes(b"")
+    (folders[1] / LOCK_NAME).write_bytes((folders[2] / LOCK_NAME).read_bytes())
+
+    assert foreign_identities(tmp_path, IDENTITY) == FOREIGN[2:]
+    assert set(collect(tmp_path, quota_bytes=0)) == set(folders[:3])
