@@ -7,14 +7,17 @@ a crash a new process goes on with each of them where it was.
 Invariants:
     a stream ends: with `GenerationFinished`, or with an error raised out of it
     a stream has no gap and repeats nothing, whatever happens to the process
+    what a generation that was left still says reaches no later one under its id
+    whatever goes wrong with one generation, or with who listens to progress, is that one's alone
 """
 
 import asyncio
 import logging
 import os
 import secrets
-from collections.abc import AsyncIterator, Callable
-from contextlib import suppress
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from enum import StrEnum
 from itertools import count
@@ -27,6 +30,7 @@ from model.errors import (
     InvalidGenerationError,
     ModelError,
     ModelLoadError,
+    SequenceFailedError,
 )
 from model.flight import Flight
 from model.messages import (
@@ -85,6 +89,8 @@ class Engine:
         self._supervisor: asyncio.Task[None] | None = None
         self._loaded: asyncio.Future[EngineInfo] | None = None
         self._flights: dict[str, Flight] = {}
+        # Ends that the process has yet to report of generations whose readers left.
+        self._num_left: Counter[str] = Counter()
         self._queries: dict[int, asyncio.Future[Any]] = {}
         self._query_ids = count()
         self._num_crashes_in_a_row = 0
@@ -164,7 +170,7 @@ class Engine:
         flight = Flight(_with_seed(request), self._now())
         self._flights[request.request_id] = flight
         try:
-            self._send(Submit.of(flight.request(self._now())))
+            self._submit(flight)
             while True:
                 event = await flight.stream.get()
                 if isinstance(event, ModelError):
@@ -173,8 +179,7 @@ class Engine:
                 if isinstance(event, GenerationFinished):
                     return
         finally:
-            if self._flights.pop(request.request_id, None) is not None:
-                self._send(Cancel(request.request_id))
+            self._leave(request.request_id)
 
     async def cancel(self, request_id: str) -> None:
         """End a generation at the next step, as `CANCELLED` with what it has; unknown ids are
@@ -183,17 +188,40 @@ class Engine:
             flight.is_cancelled = True
             self._send(Cancel(request_id))
 
-    def _send(self, command: Submit | Cancel) -> None:
+    def _send(self, command: Submit | Cancel) -> bool:
         """Tell the process; one that is still loading is told everything once it is ready."""
-        if self._process is not None and self._state is EngineState.READY:
-            self._process.send(command)
+        if self._process is None or self._state is not EngineState.READY:
+            return False
+        self._process.send(command)
+        return True
+
+    def _submit(self, flight: Flight) -> None:
+        flight.is_submitted = self._send(Submit.of(flight.request(self._now())))
+
+    def _leave(self, request_id: str) -> Flight | None:
+        """End a generation that nobody reads any more, unless it has ended."""
+        flight = self._flights.pop(request_id, None)
+        if flight is not None and flight.is_submitted and self._send(Cancel(request_id)):
+            self._num_left[request_id] += 1
+        return flight
 
     def _resubmit(self) -> None:
         """Let a new process go on with what was in flight."""
-        for request_id, flight in self._flights.items():
-            self._send(Submit.of(flight.request(self._now())))
-            if flight.is_cancelled:
-                self._send(Cancel(request_id))
+        for request_id, flight in list(self._flights.items()):
+            with self._alone(request_id):
+                self._submit(flight)
+                if flight.is_cancelled:
+                    self._send(Cancel(request_id))
+
+    @contextmanager
+    def _alone(self, request_id: str) -> Iterator[None]:
+        """What goes wrong in here is a bug's, and ends this one generation."""
+        try:
+            yield
+        except Exception:
+            logger.exception("%s: its stream broke", request_id)
+            if (flight := self._leave(request_id)) is not None:
+                flight.fail(SequenceFailedError("its stream broke; see the server's log"))
 
     def _now(self) -> float:
         return asyncio.get_running_loop().time()
@@ -274,12 +302,16 @@ class Engine:
             async for report in process.reports():
                 if not self._closing.is_set():
                     self._take(report)
+        except Exception:
+            # Behind a message that can't be read nothing can be believed: the next one goes on.
+            logger.exception("the engine's process can't be understood")
         finally:
             await self._bury(process)
 
     async def _bury(self, process: EngineProcess) -> None:
         """A process is gone, or has to go: whoever waits for it hears of it."""
         self._process = None
+        self._num_left.clear()
         if self._state is EngineState.READY:
             self._state = EngineState.RESTARTING
             self._fail_queries(EngineDiedError("the engine's process ended"))
@@ -307,12 +339,13 @@ class Engine:
         match report:
             case Events(events):
                 for request_id, event in events:
-                    self._deliver(request_id, event)
+                    with self._alone(request_id):
+                        self._deliver(request_id, event)
             case Answer(query_id, value):
                 if (answer := self._queries.get(query_id)) and not answer.done():
                     answer.set_result(value)
             case Progress(text):
-                self._on_progress(text)
+                self._say(text)
             case Ready(info):
                 self._info = info
                 self._state = EngineState.READY
@@ -324,10 +357,21 @@ class Engine:
             case LoadFailed(message):
                 self._give_up(message)
 
+    def _say(self, text: str) -> None:
+        try:
+            self._on_progress(text)
+        except Exception:
+            logger.exception("progress was not heard: %s", text)
+
     def _deliver(self, request_id: str, event: GenerationEvent | Failure) -> None:
+        if self._num_left[request_id]:
+            # Its reader left, and whoever has the id now comes behind its end.
+            self._num_left[request_id] -= isinstance(event, Failure | GenerationFinished)
+            return
+        del self._num_left[request_id]
         flight = self._flights.get(request_id)
         if flight is None:
-            return  # its reader left; the cancel is on its way
+            return  # it broke here
         if isinstance(event, Failure):
             del self._flights[request_id]
             flight.fail(event.to_error())

@@ -61,6 +61,18 @@ async def test_every_body_is_described():
     assert not bare
 
 
+async def test_each_status_of_a_refusal_is_named():
+    async with serving() as front:
+        document = await read(front)
+
+    turns = document["paths"]["/v1/sessions/{session}/turns"]["post"]
+    assert set(turns["responses"]) == {
+        *("200", "400", "401", "403", "404", "409", "413", "429", "500", "503")
+    }
+    assert turns["requestBody"]["required"]
+    assert set(document["paths"]["/healthz"]["get"]["responses"]) == {"200", "403", "500", "503"}
+
+
 async def test_a_base_path_is_the_servers_address():
     async with serving(base_path="/chat") as front:
         document = await read(front, "/chat/openapi.json")
