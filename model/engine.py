@@ -20,7 +20,6 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from enum import StrEnum
-from itertools import count
 from typing import Any
 
 from model.config import EngineConfig
@@ -43,6 +42,7 @@ from model.messages import (
     TierName,
 )
 from model.process import EngineProcess
+from model.questions import Questions
 from model.tiers.base import TierError
 from model.tiers.cpu import create_memory
 from model.wire import (
@@ -53,7 +53,6 @@ from model.wire import (
     LoadFailed,
     Logged,
     Progress,
-    Query,
     Ready,
     Submit,
 )
@@ -91,8 +90,7 @@ class Engine:
         self._flights: dict[str, Flight] = {}
         # Ends that the process has yet to report of generations whose readers left.
         self._num_left: Counter[str] = Counter()
-        self._queries: dict[int, asyncio.Future[Any]] = {}
-        self._query_ids = count()
+        self._questions = Questions()
         self._num_crashes_in_a_row = 0
         self._num_restarts = 0
         self._failure: str | None = None  # why it is given up
@@ -260,14 +258,7 @@ class Engine:
     async def _query(
         self, name: str, argument: str | None = None, tier: TierName | None = None
     ) -> Any:  # noqa: ANN401 (by name)
-        process = self._ready_process()
-        query_id = next(self._query_ids)
-        answer = self._queries[query_id] = asyncio.get_running_loop().create_future()
-        try:
-            process.send(Query(query_id, name, argument, tier))
-            return await answer
-        finally:
-            self._queries.pop(query_id, None)
+        return await self._questions.ask(self._ready_process(), name, argument, tier)
 
     def _ready_process(self) -> EngineProcess:
         if self._process is None or self._state is not EngineState.READY:
@@ -314,11 +305,11 @@ class Engine:
         self._num_left.clear()
         if self._state is EngineState.READY:
             self._state = EngineState.RESTARTING
-            self._fail_queries(EngineDiedError("the engine's process ended"))
+            self._questions.fail(EngineDiedError("the engine's process ended"))
             # The others wait for the next process.
             self._flights = {k: f for k, f in self._flights.items() if f.survives_crash()}
         if self._state is EngineState.CLOSED:
-            self._fail_queries(EngineUnavailableError("the engine was closed"))
+            self._questions.fail(EngineUnavailableError("the engine was closed"))
             self._fail_in_flight(EngineUnavailableError, "the engine was closed")
         exit_code = await process.end()
         if self._state in (EngineState.STARTING, EngineState.RESTARTING):
@@ -342,8 +333,7 @@ class Engine:
                     with self._alone(request_id):
                         self._deliver(request_id, event)
             case Answer(query_id, value):
-                if (answer := self._queries.get(query_id)) and not answer.done():
-                    answer.set_result(value)
+                self._questions.answer(query_id, value)
             case Progress(text):
                 self._say(text)
             case Ready(info):
@@ -380,11 +370,6 @@ class Engine:
             del self._flights[request_id]
             self._num_crashes_in_a_row = 0
         flight.deliver(event, self._now())
-
-    def _fail_queries(self, error: ModelError) -> None:
-        for answer in self._queries.values():
-            if not answer.done():
-                answer.set_exception(error)
 
     def _fail_in_flight(self, error_class: type[ModelError], message: str) -> None:
         for flight in self._flights.values():
