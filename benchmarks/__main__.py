@@ -9,6 +9,7 @@ PROGRAMS = {
     "gpu": "check turns, forks, rewinds and eviction on a CUDA card, and time a new turn",
     "micro": "time what bookkeeping costs behind histories of up to 32,000 tokens",
     "reuse": "time a new turn behind a long history with the embedded model",
+    "tiers": "time restoring against bare copies, and returning conversations with and without",
 }
 
 
