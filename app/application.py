@@ -106,6 +106,7 @@ async def hurry(app: web.Application) -> None:
     app[MANAGER].hurry()
     app[CONNECTIONS].hurry()
     await app[COMPLETIONS].cut()
+    await app[MANAGER].ephemeral.cut()
 
 
 class _Parts:

@@ -196,6 +196,7 @@ _ROWS: dict[type[Exception], _Row] = {
     session_errors.NotFoundError: _Row(404),
     session_errors.SessionNotFoundError: _Row(404),
     session_errors.TurnNotFoundError: _Row(404),
+    session_errors.ItemNotFoundError: _Row(404),
     session_errors.KeyNotFoundError: _Row(404),
     session_errors.ConflictError: _Row(409),
     session_errors.SessionBusyError: _Row(409, retry_after_s=2),

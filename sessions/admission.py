@@ -49,7 +49,12 @@ from sessions.types import (
     TurnRequest,
     TurnStatus,
 )
-from sessions.validation import check_client_turn_id, check_params, check_request
+from sessions.validation import (
+    check_client_turn_id,
+    check_messages,
+    check_params,
+    check_request,
+)
 
 MAX_TRIES = 5
 
@@ -126,6 +131,36 @@ class Admission:
         check_request(request, max_chars=self._rules.max_input_chars)
         named = named_turn(request)
         return await _retried(partial(self._submit, owner, session_id, request, named))
+
+    async def put(
+        self, owner: OwnerId, session_id: SessionId, messages: tuple[InputMessage, ...]
+    ) -> Turn:
+        """A turn that has ended as it begins: messages behind the head, and no reply."""
+        check_messages(messages, max_chars=self._rules.max_input_chars)
+
+        async def attempt() -> Turn:
+            session = await self._store.session(owner, session_id)
+            parent = await self._parent(session, session.head_turn_id)
+            if parent is not None and parent.status.is_active:
+                raise _still_active(parent, is_given=False)
+            asked = _Asked(
+                session=session,
+                params=SamplingParams(max_output_tokens=0),
+                client_turn_id=None,
+                metadata={},
+                terms=Terms(has_reply=False),
+                digest="",
+                follows_head=True,
+            )
+            prompt = await self._composer.compose(session, parent, messages)
+            turn = self._new_turn(asked, parent, messages)
+            turn = replace(turn, status=TurnStatus.COMPLETED, finished_at=turn.created_at)
+            await self._store.add_turn(self._new(asked, turn, prompt, input_turn_id=turn.id))
+            return turn
+
+        turn = await _retried(attempt)
+        assert isinstance(turn, Turn), "nothing is left to run"
+        return turn
 
     async def regenerate(
         self,
@@ -296,19 +331,8 @@ class Admission:
         info, prompt, partial = self._engine.info, begun.prompt, begun.partial
         num_tokens = len(prompt.token_ids) + (len(partial.ids) if partial is not None else 0)
         _check_fits(info, num_tokens, turn.params)
-        span = prompt.span(turn.id, info.fingerprint)
-        until = turn.created_at + timedelta(seconds=self._rules.lease_s)
-        lease = Lease(turn_id=turn.id, runner_id=self._rules.runner_id, until=until)
-        await self._store.add_turn(
-            NewTurn(
-                turn=turn,
-                span=span,
-                lease=lease,
-                digest=asked.digest,
-                input_turn_id=input_turn_id,
-                follows_head=asked.follows_head,
-            )
-        )
+        new = self._new(asked, turn, prompt, input_turn_id=input_turn_id)
+        await self._store.add_turn(new)
         prompt = await self._preparations.claim(asked.session, prompt)
         generation = prompt.generation(turn.id, asked.session, turn.params)
         if partial is not None:
@@ -316,11 +340,22 @@ class Admission:
         return Admitted(
             session=asked.session,
             turn=turn,
-            span=span,
+            span=new.span,
             prompt=prompt,
-            lease=lease,
+            lease=new.lease,
             generation=generation,
             partial=partial,
+        )
+
+    def _new(self, asked: _Asked, turn: Turn, prompt: Prompt, *, input_turn_id: TurnId) -> NewTurn:
+        until = turn.created_at + timedelta(seconds=self._rules.lease_s)
+        return NewTurn(
+            turn=turn,
+            span=prompt.span(turn.id, self._engine.info.fingerprint),
+            lease=Lease(turn_id=turn.id, runner_id=self._rules.runner_id, until=until),
+            digest=asked.digest,
+            input_turn_id=input_turn_id,
+            follows_head=asked.follows_head,
         )
 
 

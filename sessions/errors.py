@@ -4,6 +4,7 @@
     ├ NotFoundError                  not_found               no
     │ ├ SessionNotFoundError         session_not_found       no
     │ ├ TurnNotFoundError            turn_not_found          no
+    │ ├ ItemNotFoundError            item_not_found          no
     │ └ KeyNotFoundError             key_not_found           no
     ├ ConflictError                  conflict                no
     │ ├ SessionBusyError             session_busy            yes   the branch has an active turn
@@ -47,6 +48,12 @@ class TurnNotFoundError(NotFoundError):
     """No turn of this owner has the id."""
 
     code = "turn_not_found"
+
+
+class ItemNotFoundError(NotFoundError):
+    """No item of this owner has the id."""
+
+    code = "item_not_found"
 
 
 class KeyNotFoundError(NotFoundError):

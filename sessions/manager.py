@@ -19,14 +19,16 @@ from model.messages import TableView
 from sessions.admission import Admission, AdmissionRules, Admitted
 from sessions.catalog import Catalog
 from sessions.config import ManagerConfig as ManagerConfig  # as its callers know it
-from sessions.errors import ConflictError
+from sessions.ephemeral import EphemeralTurns
+from sessions.errors import ConflictError, SessionNotFoundError
+from sessions.items import Items
 from sessions.opening import Opener
 from sessions.places import Places
 from sessions.preparation import Preparations
 from sessions.prompt import PromptComposer
+from sessions.reading import Reader
 from sessions.rendering import Renderer
 from sessions.repetition import Repetitions
-from sessions.replay import replay
 from sessions.running import RunningTurns
 from sessions.store import Store
 from sessions.titles import Titler
@@ -41,7 +43,6 @@ from sessions.types import (
     SessionId,
     SessionOptions,
     Turn,
-    TurnEnded,
     TurnEvent,
     TurnId,
     TurnRequest,
@@ -92,6 +93,15 @@ class SessionManager:
             places=places,
             is_on=config.auto_titles,
         )
+        self.items = Items(store, self._admission, clock)
+        self.ephemeral = EphemeralTurns(
+            store=store,
+            engine=engine,
+            clock=clock,
+            places=places,
+            public_instructions=config.public_instructions,
+            max_input_chars=config.max_input_chars,
+        )
         self._opener = Opener(
             store=store,
             engine=engine,
@@ -107,6 +117,7 @@ class SessionManager:
             places=places,
             on_end=self._follow_up,
         )
+        self._reader = Reader(store, self._running, poll_s=config.checkpoint_s)
 
     def _make_admission(self) -> Admission:
         config = self._config
@@ -149,6 +160,7 @@ class SessionManager:
     def use_renderer(self, renderer: Renderer) -> None:
         """Make prompts with this; until then create and submit raise EngineUnavailableError."""
         self._composer.use_renderer(renderer)
+        self.ephemeral.use_renderer(renderer)
         self._titler.begin()
 
     async def recover(self) -> int:
@@ -339,37 +351,32 @@ class SessionManager:
             raise ConflictError(f"{turn_id} runs on another server")
         return stored
 
-    async def read(
+    async def delete_turn(self, owner: OwnerId, turn_id: TurnId) -> None:
+        """Have a turn found no more, cancelled if it runs; what follows it keeps its words.
+
+        With its last turn a session goes, too, unless it is a fork. Raises TurnNotFoundError.
+        """
+        turn = await self.cancel(owner, turn_id)
+        if await self._store.delete_turn(owner, turn_id, self._clock()):
+            with suppress(SessionNotFoundError):  # it was deleted already
+                await self.delete(owner, turn.session_id)
+
+    def read(
         self, owner: OwnerId, turn_id: TurnId, *, after: int = -1
     ) -> AsyncIterator[tuple[int, TurnEvent]]:
         """(sequence number, event) behind `after`, live or from the store.
 
         Always ends with `TurnEnded`, also when `after` lies behind it.
         """
-        # Looked up before the store is asked: its feed stays whole even if it ends meanwhile.
-        runner = self._running.get(turn_id)
-        turn = await self._store.turn(owner, turn_id)
-        if runner is not None:
-            async for numbered in runner.feed.read(after):
-                yield numbered
-            return
-        while True:
-            for number, event in enumerate(replay(turn)):
-                is_end = isinstance(event, TurnEnded)
-                if number > after or is_end:
-                    yield number, event
-                if is_end:
-                    return
-                after = max(after, number)
-            # It runs on another server, whose checkpoints are all that can be seen from here.
-            await asyncio.sleep(self._config.checkpoint_s)
-            turn = await self._store.turn(owner, turn_id)
+        return self._reader.read(owner, turn_id, after)
 
     async def drain(self, timeout_s: float) -> None:
         """Take no new turns, give those that run time, then interrupt them, keeping replies."""
         self._preparations.stop()
         self._titler.stop()
-        await self._running.drain(timeout_s)
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self.ephemeral.drain(timeout_s))
+            tasks.create_task(self._running.drain(timeout_s))
 
     def hurry(self) -> None:
         """Let a drain wait no longer; replies are kept even so."""

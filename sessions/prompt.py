@@ -14,6 +14,7 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from typing import Protocol
 
 from model.config import SamplingParams
 from model.engine import Engine
@@ -23,7 +24,6 @@ from sessions import history
 from sessions.errors import ConflictError
 from sessions.public_prefix import PublicPrefixes
 from sessions.rendering import Renderer
-from sessions.store import Store
 from sessions.terms import PLAIN, Terms
 from sessions.token_log import RecentLogs, TokenSpan, TurnLog, common_prefix, unroll
 from sessions.types import (
@@ -88,11 +88,27 @@ class Prompt:
         )
 
 
+class TurnLogs(Protocol):
+    """Where logs, and the words behind them, are read: the store, or what stands before it."""
+
+    async def clock_at(self, session_id: SessionId) -> datetime:
+        """What the session's chat template is told the time is."""
+        ...
+
+    async def spans(self, turn_id: TurnId) -> tuple[TokenSpan, ...]:
+        """The turn's span and those of its bases, oldest first."""
+        ...
+
+    async def base_turns(self, turn_id: TurnId) -> tuple[Turn, ...]:
+        """The turns whose words are in a turn's log, itself last."""
+        ...
+
+
 class PromptComposer:
     """Makes prompts; keeps the logs of the turns used last."""
 
     def __init__(
-        self, store: Store, engine: Engine, public_instructions: frozenset[str] = frozenset()
+        self, store: TurnLogs, engine: Engine, public_instructions: frozenset[str] = frozenset()
     ) -> None:
         self._store = store
         self._engine = engine

@@ -14,12 +14,14 @@ from datetime import datetime
 from sqlalchemy import CTE, exists, or_, select, update
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncSession
+from sqlalchemy.orm import aliased
 
 from sessions import rows
 from sessions.errors import (
     RevisionConflictError,
     TurnNotFoundError,
 )
+from sessions.item_store import ItemStore
 from sessions.queries import (
     OWN,
     ancestor_ids,
@@ -28,7 +30,7 @@ from sessions.queries import (
     is_active,
 )
 from sessions.session_events import forget
-from sessions.session_store import SessionStore, insert_session
+from sessions.session_store import insert_session
 from sessions.tables import NodeRow, ResponseRow, SessionRow, TokenSpanRow
 from sessions.token_log import TokenSpan
 from sessions.turn_writes import (
@@ -53,7 +55,7 @@ from sessions.types import (
 )
 
 
-class Store(SessionStore):
+class Store(ItemStore):
     """The durable truth, asked one question at a time."""
 
     # Reading turns.
@@ -66,7 +68,7 @@ class Store(SessionStore):
         async with self._database.reading() as tx:
             row = await tx.get(ResponseRow, turn_id)
             session = await tx.get(SessionRow, row.session_id) if row is not None else None
-            if row is None or session is None or session.owner_id != owner:
+            if row is None or session is None or session.owner_id != owner or row.deleted_at:
                 raise TurnNotFoundError(f"no turn has the id {turn_id!r}")
             if session.deleted_at is not None:
                 query = select(descends_into_a_fork(turn_id, owner))
@@ -91,10 +93,14 @@ class Store(SessionStore):
             return (await tx.scalars(query)).one()
 
     async def tree(self, session_id: SessionId) -> tuple[Turn, ...]:
-        """All of the session's own turns, oldest first."""
+        """All of the session's own turns, oldest first; deleted ones only where others follow."""
+        children = aliased(ResponseRow)
+        is_shown = or_(
+            ResponseRow.deleted_at.is_(None), exists().where(children.parent_id == ResponseRow.id)
+        )
         query = (
             select(ResponseRow)
-            .where(ResponseRow.session_id == session_id)
+            .where(ResponseRow.session_id == session_id, is_shown)
             .order_by(ResponseRow.created_at, ResponseRow.id)
         )
         async with self._database.reading() as tx:
@@ -143,7 +149,7 @@ class Store(SessionStore):
     # Writing turns.
 
     async def add_turn(self, new: NewTurn) -> None:
-        """Insert an active turn and make it the session's head.
+        """Insert a turn, active or ended as it begins, and make it the session's head.
 
         Raises SessionNotFoundError when the session was deleted meanwhile, RevisionConflictError
         when somebody wrote first: then everything must be read again.
@@ -151,14 +157,9 @@ class Store(SessionStore):
         try:
             async with self._database.writing() as tx:
                 await move_head(tx, new)
-                branch_id = await pick_branch(tx, new.turn)
-                tx.add(response_row(new, branch_id))
-                await tx.flush()
-                nodes = await input_rows(tx, new)
-                tx.add_all(nodes)
-                tx.add(rows.from_span(new.span))
-                await tx.flush()
-                tx.add_all(rows.search_entries(nodes))
+                await _insert(tx, new)
+                if not new.turn.status.is_active:
+                    await add_reply(tx, new.turn)
         except IntegrityError as exc:
             raise RevisionConflictError("another turn was submitted at the same time") from exc
 
@@ -167,16 +168,7 @@ class Store(SessionStore):
         async with self._database.writing() as tx:
             await insert_session(tx, session, session.created_at)
             for new in turns:
-                row = response_row(new, await pick_branch(tx, new.turn))
-                for column, value in rows.ending_values(new.turn).items():
-                    setattr(row, column, value)
-                tx.add(row)
-                await tx.flush()
-                nodes = await input_rows(tx, new)
-                tx.add_all(nodes)
-                tx.add(rows.from_span(new.span))
-                await tx.flush()
-                tx.add_all(rows.search_entries(nodes))
+                await _insert(tx, new)
                 await add_reply(tx, new.turn)
             # Each reply counted as news of the session.
             statement = update(SessionRow).where(SessionRow.id == session.id)
@@ -237,6 +229,21 @@ class Store(SessionStore):
                 await tx.execute(statement.values(**values), execution_options=OWN)
                 await add_reply(tx, ended)
             return tuple(TurnId(row.id) for row in found)
+
+
+async def _insert(tx: AsyncSession, new: NewTurn) -> None:
+    """Insert a turn with its input and its span."""
+    row = response_row(new, await pick_branch(tx, new.turn))
+    if not new.turn.status.is_active:
+        for column, value in rows.ending_values(new.turn).items():
+            setattr(row, column, value)
+    tx.add(row)
+    await tx.flush()
+    nodes = await input_rows(tx, new)
+    tx.add_all(nodes)
+    tx.add(rows.from_span(new.span))
+    await tx.flush()
+    tx.add_all(rows.search_entries(nodes))
 
 
 async def _to_turns(tx: AsyncSession, found: Sequence[ResponseRow]) -> tuple[Turn, ...]:
