@@ -61,6 +61,11 @@ REFUSALS: Final[Mapping[str, Refusal]] = MappingProxyType(
             status=403, when="A page of another origin asks.", socket=_BEFORE
         ),
         "model_not_found": Refusal(status=404, when="No model of that name is served."),
+        "previous_response_not_found": Refusal(
+            status=400,
+            when="No response of that id can be followed.",
+            socket=_OPEN,
+        ),
         "upgrade_required": Refusal(
             status=426, when="The websocket's address was asked without an upgrade.", socket=_BEFORE
         ),

@@ -21,7 +21,7 @@ from app.keys import (
 )
 from app.metrics import AppMetrics
 from app.middleware import MIDDLEWARES, set_headers
-from app.openai import chat, models
+from app.openai import chat, conversations, models, responses
 from app.page import Page
 from app.place import below
 from app.rate import RATE_LIMIT, RateLimit
@@ -80,6 +80,8 @@ def api_routes() -> list[web.RouteDef]:
         *tickets.routes(),
         *models.routes(),
         *chat.routes(),
+        *responses.routes(),
+        *conversations.routes(),
         web.get("/v1/ws", websocket),
         web.get(openapi.PATH, openapi.openapi),
     ]

@@ -3,7 +3,7 @@
 `session` is the session as its REST route would show it now; None for one that is deleted.
 """
 
-from app.representation import Json, turn_status
+from app.response_object import Json, turn_status
 from sessions.session_events import SessionEvent
 
 _PINNED = "is_pinned"

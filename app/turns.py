@@ -19,7 +19,8 @@ from app.protocol import (
     more_tokens,
     session_params,
 )
-from app.representation import event_object, list_object, turn_object
+from app.representation import event_object, list_object
+from app.response_object import turn_object
 from app.rest import session_of
 from app.sampling import default_params
 from app.sse import named_event, serve_sse

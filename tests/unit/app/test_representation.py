@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from app.representation import event_object, session_object, turn_object
+from app.representation import event_object, session_object
+from app.response_object import turn_object
 from sessions.types import (
     InputMessage,
     ReplyDelta,

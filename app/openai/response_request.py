@@ -1,0 +1,178 @@
+"""The body of a response: `POST /v1/responses`, and what a websocket's `response.create` has.
+
+Lenient where it can be, for clients send new fields every month: what is unknown is ignored.
+Strict where silence would lie: a field whose loss would change the answer's meaning is refused
+by its name.
+"""
+
+from collections.abc import Callable
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
+
+from app.openai.input_items import MAX_ITEMS
+from app.parsing import validate
+from app.protocol import ConversationRef, Metadata, Text, TurnRef
+from app.sampling import SamplingFields
+from sessions.errors import InvalidInputError, UnsupportedInputError
+
+Name = Annotated[str, StringConstraints(max_length=512)]
+Label = Annotated[Text, StringConstraints(max_length=512)]
+Json = dict[str, Any]
+
+MAX_INCLUDES: Final = 32
+
+
+def _is_other_than(*harmless: object) -> Callable[[object], bool]:
+    return lambda value: value is not None and value not in harmless
+
+
+def _asks_for_logprobs(value: object) -> bool:
+    return isinstance(value, list) and "message.output_text.logprobs" in value
+
+
+def _is_other_format(value: object) -> bool:
+    kind = value.get("format") if isinstance(value, dict) else None
+    return kind is not None and not (isinstance(kind, dict) and kind.get("type") == "text")
+
+
+# Each field that would change the answer, and when its value is more than a way to say "no".
+_MEANINGFUL: Final[dict[str, Callable[[object], bool]]] = {
+    "tools": bool,
+    "tool_choice": _is_other_than("none", "auto"),
+    "text": _is_other_format,
+    "truncation": _is_other_than("disabled"),
+    "context_management": bool,
+    "prompt": bool,
+    "modalities": _is_other_than([], ["text"]),
+    "audio": bool,
+    "top_logprobs": bool,
+    "include": _asks_for_logprobs,
+}
+
+
+class Lenient(BaseModel):
+    """Unknown fields are ignored; those that are known are checked."""
+
+    model_config = ConfigDict(strict=True, frozen=True, extra="ignore")
+
+
+class ConversationIn(Lenient):
+    """A conversation, as an object."""
+
+    id: ConversationRef
+
+
+def _id_of(value: str | ConversationIn) -> str | ConversationIn:
+    return value.id if isinstance(value, ConversationIn) else value
+
+
+class InputBody(Lenient):
+    """What a prompt is made of."""
+
+    model: Name | None = None
+    input: str | Annotated[list[Json], Field(max_length=MAX_ITEMS)] | None = None
+    instructions: Text | None = None
+    previous_response_id: TurnRef | None = None
+    conversation: Annotated[str | ConversationIn, AfterValidator(_id_of)] | None = None
+    tools: Annotated[list[Json], Field(max_length=128)] | None = None
+    tool_choice: Name | Json | None = None
+    parallel_tool_calls: bool | None = None
+    text: Json | None = None
+    reasoning: Json | None = None
+    truncation: Literal["auto", "disabled"] | None = None
+
+    @property
+    def conversation_id(self) -> str | None:
+        """The conversation's id, however it was named."""
+        assert not isinstance(self.conversation, ConversationIn), "the validator took its id"
+        return self.conversation
+
+
+class ResponseBody(InputBody, SamplingFields):
+    """`POST /v1/responses`."""
+
+    store: bool | None = None
+    stream: bool | None = None
+    background: bool | None = None
+    metadata: Metadata | None = None
+    max_output_tokens: int | None = Field(None, ge=1, le=2**31 - 1)
+    max_tool_calls: int | None = Field(None, ge=0, le=2**31 - 1)
+    include: Annotated[list[Name], Field(max_length=MAX_INCLUDES)] | None = None
+    prompt_cache_key: Label | None = None
+    safety_identifier: Label | None = None
+    user: Label | None = None
+    service_tier: Name | None = None
+    generate: bool | None = None
+
+    def length_limit(self) -> int | None:
+        """The reply's; none of a state that is only prepared."""
+        return self.max_output_tokens if self.has_reply else 0
+
+    @property
+    def has_reply(self) -> bool:
+        """Whether a reply is wanted, and not only the state that one would begin with."""
+        return self.generate is not False
+
+    @property
+    def is_stored(self) -> bool:
+        """Whether the response can be found later."""
+        return self.store is not False
+
+    @property
+    def is_background(self) -> bool:
+        """Whether the response goes on without whoever asked for it."""
+        return self.background is True
+
+    def shown(self) -> Json:
+        """What the response shows again, of what was said."""
+        names = (
+            "background",
+            "max_tool_calls",
+            "parallel_tool_calls",
+            "prompt_cache_key",
+            "safety_identifier",
+            "store",
+            "tool_choice",
+            "tools",
+            "truncation",
+            "user",
+        )
+        shown = {name: value for name in names if (value := getattr(self, name)) is not None}
+        if self.reasoning is not None:
+            shown["reasoning"] = {"effort": None, "summary": None, **self.reasoning}
+        if self.text is not None:
+            shown["text"] = {"format": {"type": "text"}, **self.text}
+        return shown
+
+
+def parse_response(body: Json) -> ResponseBody:
+    """Check a body; name the field that can't be honoured."""
+    _refuse(body)
+    parsed = validate(ResponseBody, body)
+    _check_place(parsed)
+    if parsed.is_background and not parsed.is_stored:
+        raise InvalidInputError("a response in the background must be stored", param="background")
+    return parsed
+
+
+def parse_input(body: Json) -> InputBody:
+    """Check the body of a call that is only about a prompt."""
+    _refuse(body)
+    parsed = validate(InputBody, body)
+    _check_place(parsed)
+    return parsed
+
+
+def _refuse(body: Json) -> None:
+    for name, matters in _MEANINGFUL.items():
+        if matters(body.get(name)):
+            raise UnsupportedInputError(f"{name} is not supported", param=name)
+
+
+def _check_place(body: InputBody) -> None:
+    if body.previous_response_id is not None and body.conversation is not None:
+        raise InvalidInputError(
+            "previous_response_id and conversation exclude each other",
+            param="previous_response_id",
+        )

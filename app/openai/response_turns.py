@@ -1,0 +1,167 @@
+"""From a response's body to a turn: what it follows, what it says, where it lies.
+
+Every stored response is a turn of a session's tree. One that follows the head of a session goes on
+with it; one that follows an earlier turn begins a fork; one that follows nothing begins a session.
+A response that is not stored has no rows; it may follow stored ones.
+"""
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from aiohttp import web
+
+from app.errors import DOMAIN_ERRORS, RequestError
+from app.keys import CONFIG, ENGINE, MANAGER
+from app.openai.input_items import Given, Reference, read_items
+from app.openai.models import is_served, model_not_found
+from app.openai.response_request import InputBody, ResponseBody
+from app.protocol import session_params
+from app.sampling import default_params
+from sessions.errors import (
+    InvalidInputError,
+    ItemNotFoundError,
+    SessionNotFoundError,
+    TurnNotFoundError,
+)
+from sessions.terms import Terms
+from sessions.types import (
+    InputMessage,
+    OwnerId,
+    SamplingParams,
+    Session,
+    SessionId,
+    Turn,
+    TurnEvent,
+    TurnId,
+    TurnRequest,
+)
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """What a response follows: the head of a session, a turn, or nothing."""
+
+    session: Session | None = None
+    parent: Turn | None = None
+
+
+class ResponseTurns:
+    """One owner's way from bodies to turns."""
+
+    def __init__(self, app: web.Application, owner: OwnerId) -> None:
+        self._app = app
+        self._manager = app[MANAGER]
+        self._owner = owner
+
+    async def place_of(self, body: InputBody) -> Place:
+        """Find what a body follows. Raises `previous_response_not_found` for an unknown parent."""
+        if body.model is not None and not is_served(
+            body.model, self._app[CONFIG], self._app[ENGINE].info
+        ):
+            raise model_not_found(param="model")
+        if body.conversation_id is not None:
+            session = await self._manager.get(self._owner, SessionId(body.conversation_id))
+            head = session.head_turn_id
+            parent = None if head is None else await self._manager.turn(self._owner, head)
+            return Place(session=session, parent=parent)
+        if body.previous_response_id is None:
+            return Place()
+        turn_id = TurnId(body.previous_response_id)
+        kept = self._manager.ephemeral.kept(self._owner, turn_id)
+        if kept is not None:
+            return Place(parent=kept)
+        try:
+            parent = await self._manager.turn(self._owner, turn_id)
+            session = await self._manager.get(self._owner, parent.session_id)
+        except (TurnNotFoundError, SessionNotFoundError):
+            raise RequestError(
+                "previous_response_not_found",
+                "there is no response of that id to follow",
+                param="previous_response_id",
+            ) from None
+        return Place(session=session, parent=parent)
+
+    async def messages_of(self, value: object, place: str = "input") -> tuple[InputMessage, ...]:
+        """What an input says, with the items that it refers to."""
+        if value is None:
+            raise InvalidInputError(f"{place} is missing", param=place)
+        return tuple([await self._resolved(given) for given in read_items(value, place)])
+
+    async def request_of(self, body: ResponseBody, place: Place) -> TurnRequest:
+        """The turn that a body asks for."""
+        return TurnRequest(
+            input=await self.messages_of(body.input),
+            params=self._params(body, place.session),
+            metadata=body.metadata or {},
+            terms=self.terms_of(body, place, shown=body.shown(), has_reply=body.has_reply),
+        )
+
+    def terms_of(
+        self, body: InputBody, place: Place, *, shown: Json, has_reply: bool = True
+    ) -> Terms:
+        """Instructions are the response's own; those of a prepared state go for what follows it."""
+        instructions, parent = body.instructions, place.parent
+        if instructions is None and parent is not None and not parent.terms.has_reply:
+            instructions = parent.terms.instructions
+        return Terms(instructions=instructions, has_reply=has_reply, shown=shown)
+
+    async def submit(self, body: ResponseBody, place: Place) -> Turn:
+        """Begin a stored response; what was opened for it alone goes if it can't begin."""
+        request = await self.request_of(body, place)
+        if body.conversation is not None:
+            assert place.session is not None, "a conversation was found"
+            return await self._manager.submit(self._owner, place.session.id, request)
+        session, is_new = await self._session_for(place)
+        try:
+            parent = place.parent.id if place.parent is not None and place.session else None
+            request = replace(self._told_anew(request, place), parent=parent)
+            return await self._manager.submit(self._owner, session.id, request)
+        except (*DOMAIN_ERRORS, RequestError):
+            if is_new:
+                await self._manager.delete(self._owner, session.id)
+            raise
+
+    async def stream(
+        self, body: ResponseBody, place: Place, *, keeps: bool = False
+    ) -> AsyncIterator[tuple[int, TurnEvent]]:
+        """The events of a response that is not stored; it ends with whoever reads it."""
+        request = await self.request_of(body, place)
+        return self._manager.ephemeral.run(self._owner, request, place.parent, keeps=keeps)
+
+    async def _session_for(self, place: Place) -> tuple[Session, bool]:
+        """The session that a response lies in, and whether it was opened for it."""
+        session, parent = place.session, place.parent
+        if session is None or parent is None:
+            return await self._manager.create(self._owner, is_auto_titled=False), True
+        if session.head_turn_id == parent.id:
+            return session, False
+        return await self._manager.fork(self._owner, session.id, at=parent.id), True
+
+    def _told_anew(self, request: TurnRequest, place: Place) -> TurnRequest:
+        """A stored response behind one without rows has all that was said in its own input."""
+        if place.session is not None or place.parent is None:
+            return request
+        said: list[InputMessage] = []
+        for turn in self._manager.ephemeral.told(place.parent.id):
+            said += [InputMessage(role=i.role, text=i.text) for i in turn.input_items]
+            if turn.terms.has_reply:
+                said.append(InputMessage(role="assistant", text=turn.reply_text))
+        return replace(request, input=(*said, *request.input))
+
+    def _params(self, body: ResponseBody, session: Session | None) -> SamplingParams:
+        defaults = default_params(self._app)
+        if session is not None:
+            defaults = session_params(session, defaults)
+        return body.to_params(defaults)
+
+    async def _resolved(self, given: Given) -> InputMessage:
+        if not isinstance(given, Reference):
+            return given
+        try:
+            item = await self._manager.items.find(self._owner, given.id)
+        except ItemNotFoundError as exc:
+            raise InvalidInputError(str(exc), param=given.place) from None
+        return InputMessage(role=item.role, text=item.text)
