@@ -65,6 +65,7 @@ class AppConfig:
     max_subscriptions: int = 64
     max_frames_per_s: int = 200
     max_sockets: int = 1024
+    response_socket_s: float = 3600.0  # how long one of `/v1/responses` may be open
     owner_max_sockets: int | None = None
     key_check_s: float = 5.0
     max_turns: int = 1088

@@ -66,6 +66,20 @@ REFUSALS: Final[Mapping[str, Refusal]] = MappingProxyType(
             when="No response of that id can be followed.",
             socket=_OPEN,
         ),
+        "invalid_stream_id": Refusal(
+            status=400, when="A lane's name is none, on a websocket of responses.", socket=_OPEN
+        ),
+        "websocket_stream_limit_reached": Refusal(
+            status=400, when="A websocket of responses has 32 named lanes already.", socket=_OPEN
+        ),
+        "websocket_connection_limit_reached": Refusal(
+            status=400,
+            when="A websocket of responses is an hour old.",
+            socket="is closed with 1001 when nothing runs on it",
+        ),
+        "steering_not_supported": Refusal(
+            status=400, when="A running response was sent more input.", socket=_OPEN
+        ),
         "upgrade_required": Refusal(
             status=426, when="The websocket's address was asked without an upgrade.", socket=_BEFORE
         ),
@@ -77,7 +91,7 @@ REFUSALS: Final[Mapping[str, Refusal]] = MappingProxyType(
         ),
         "too_many_streams": Refusal(
             status=429,
-            when="The socket reads `max_streams` replies already.",
+            when="The socket reads `max_streams` replies already, or 272 responses wait on it.",
             socket=_OPEN,
             is_retryable=True,
         ),

@@ -116,7 +116,7 @@ class EphemeralTurns:
         self._max_input_chars = max_input_chars
         self._remembered = _Remembered(store)
         self._composer = PromptComposer(self._remembered, engine, public_instructions)
-        self._running: set[TurnId] = set()
+        self._running: dict[TurnId, OwnerId] = {}
         self._idle = asyncio.Event()
         self._idle.set()
         self._is_draining = False
@@ -183,6 +183,14 @@ class EphemeralTurns:
             if not is_kept:
                 await self._release(session)
 
+    async def cancel(self, owner: OwnerId, turn_id: TurnId) -> bool:
+        """End a turn that runs soon, as cancelled; whether there is one."""
+        if self._running.get(turn_id) != owner:
+            return False
+        with suppress(ModelError):  # then there is nothing left to cancel
+            await self._engine.cancel(turn_id)
+        return True
+
     async def drain(self, timeout_s: float) -> None:
         """Begin nothing more, give what runs some time to end, then end it."""
         self._is_draining = True
@@ -202,7 +210,7 @@ class EphemeralTurns:
         turn = begun.turn
         generation = begun.prompt.generation(turn.id, begun.session, turn.params)
         stream = cast("AsyncGenerator[GenerationEvent, None]", self._engine.generate(generation))
-        self._running.add(turn.id)
+        self._running[turn.id] = begun.session.owner
         self._idle.clear()
         try:
             async with aclosing(stream):
@@ -216,7 +224,7 @@ class EphemeralTurns:
             failed = replace(begun.reply.onto(turn), finished_at=self._clock())
             begun.ended = replace(failed, status=TurnStatus.FAILED, error=error)
         finally:
-            self._running.discard(turn.id)
+            del self._running[turn.id]
             if not self._running:
                 self._idle.set()
         assert begun.ended is not None, "the stream ended without its end"

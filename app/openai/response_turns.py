@@ -5,7 +5,7 @@ with it; one that follows an earlier turn begins a fork; one that follows nothin
 A response that is not stored has no rows; it may follow stored ones.
 """
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,6 +16,7 @@ from app.keys import CONFIG, ENGINE, MANAGER
 from app.openai.input_items import Given, Reference, read_items
 from app.openai.models import is_served, model_not_found
 from app.openai.response_request import InputBody, ResponseBody
+from app.peer import closing
 from app.protocol import session_params
 from app.sampling import default_params
 from sessions.errors import (
@@ -24,6 +25,7 @@ from sessions.errors import (
     SessionNotFoundError,
     TurnNotFoundError,
 )
+from sessions.manager import SessionManager
 from sessions.terms import Terms
 from sessions.types import (
     InputMessage,
@@ -32,6 +34,7 @@ from sessions.types import (
     Session,
     SessionId,
     Turn,
+    TurnEnded,
     TurnEvent,
     TurnId,
     TurnRequest,
@@ -49,12 +52,22 @@ class Place:
 
 
 class ResponseTurns:
-    """One owner's way from bodies to turns."""
+    """One owner's way from bodies to turns.
 
-    def __init__(self, app: web.Application, owner: OwnerId) -> None:
+    `is_kept_here` says which responses without rows can be followed by whoever asks.
+    """
+
+    def __init__(
+        self,
+        app: web.Application,
+        owner: OwnerId,
+        *,
+        is_kept_here: Callable[[TurnId], bool] = lambda _turn_id: False,
+    ) -> None:
         self._app = app
         self._manager = app[MANAGER]
         self._owner = owner
+        self._is_kept_here = is_kept_here
 
     async def place_of(self, body: InputBody) -> Place:
         """Find what a body follows. Raises `previous_response_not_found` for an unknown parent."""
@@ -71,7 +84,7 @@ class ResponseTurns:
             return Place()
         turn_id = TurnId(body.previous_response_id)
         kept = self._manager.ephemeral.kept(self._owner, turn_id)
-        if kept is not None:
+        if kept is not None and self._is_kept_here(turn_id):
             return Place(parent=kept)
         try:
             parent = await self._manager.turn(self._owner, turn_id)
@@ -165,3 +178,18 @@ class ResponseTurns:
         except ItemNotFoundError as exc:
             raise InvalidInputError(str(exc), param=given.place) from None
         return InputMessage(role=item.role, text=item.text)
+
+
+async def attached(
+    manager: SessionManager, owner: OwnerId, turn_id: TurnId
+) -> AsyncGenerator[tuple[int, TurnEvent], None]:
+    """The events of a turn that is cancelled when they are not read to their end."""
+    is_over = False
+    try:
+        async with closing(manager.read(owner, turn_id)) as events:
+            async for number, event in events:
+                is_over = isinstance(event, TurnEnded)
+                yield number, event
+    finally:
+        if not is_over:
+            await manager.cancel(owner, turn_id)

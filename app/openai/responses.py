@@ -13,7 +13,8 @@ from app.answer import json_answer
 from app.keys import MANAGER, OWNER
 from app.openai.paging import check_includes, page_of
 from app.openai.response_request import ResponseBody, parse_input, parse_response
-from app.openai.response_turns import Place, ResponseTurns
+from app.openai.response_socket import response_socket
+from app.openai.response_turns import Place, ResponseTurns, attached
 from app.parsing import integer_of, read_body, read_object, truth_of
 from app.peer import beside, closing, until_gone
 from app.protocol import EmptyBody
@@ -21,16 +22,16 @@ from app.representation import event_object
 from app.response_object import item_object, turn_object
 from app.sampling import default_params
 from app.sse import named_event, serve_sse
-from sessions.manager import SessionManager
-from sessions.types import OwnerId, Turn, TurnEnded, TurnEvent, TurnId, TurnRequest
+from sessions.types import Turn, TurnEnded, TurnEvent, TurnId, TurnRequest
 
 _PATH = "/v1/responses"
 
 
 def routes() -> list[web.RouteDef]:
-    """The routes of responses; the websocket's is beside them."""
+    """The routes of responses; a `GET` without an id opens a websocket."""
     one = _PATH + "/{response}"
     return [
+        web.get(_PATH, response_socket),
         web.post(_PATH, create),
         web.post(_PATH + "/input_tokens", count),
         web.get(one, get),
@@ -54,21 +55,6 @@ async def create(request: web.Request) -> web.StreamResponse:
     is_detached = body.is_background
     reading = manager.read(owner, turn.id) if is_detached else attached(manager, owner, turn.id)
     return await _answer(request, reading, is_streamed=bool(body.stream))
-
-
-async def attached(
-    manager: SessionManager, owner: OwnerId, turn_id: TurnId
-) -> AsyncGenerator[tuple[int, TurnEvent], None]:
-    """The events of a turn that is cancelled when they are not read to their end."""
-    is_over = False
-    try:
-        async with closing(manager.read(owner, turn_id)) as events:
-            async for number, event in events:
-                is_over = isinstance(event, TurnEnded)
-                yield number, event
-    finally:
-        if not is_over:
-            await manager.cancel(owner, turn_id)
 
 
 async def _unstored(
