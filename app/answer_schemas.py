@@ -85,7 +85,7 @@ class InputItem(Answer):
     type: Literal["message"]
     role: Literal["user", "system", "developer", "assistant"]
     status: str
-    content: list[InputPart]
+    content: list[InputPart | OutputPart]
 
 
 class OutputItem(Answer):
@@ -140,13 +140,13 @@ class TurnAnswer(Answer):
     object: Literal["response"]
     created_at: int
     completed_at: int | None
-    status: Literal["in_progress", "completed", "incomplete", "cancelled", "failed"]
+    status: Literal["queued", "in_progress", "completed", "incomplete", "cancelled", "failed"]
     error: Retryable | None
     incomplete_details: dict[str, str] | None
     max_output_tokens: int | None
     model: str
     previous_response_id: str | None
-    conversation: dict[str, str]
+    conversation: dict[str, str] | None
     input: list[InputItem]
     output: list[OutputItem]
     temperature: float
@@ -217,6 +217,7 @@ class NumberedEvent(Answer):
     sequence_number: int
     conversation: str | None = None
     response_id: str | None = None
+    stream_id: str | None = None
 
 
 class ResponseEvent(NumberedEvent):

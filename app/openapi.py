@@ -1,13 +1,12 @@
 """`/openapi.json`: the API as OpenAPI 3.1, made from the routes and the models that check them.
 
-Every route of the server is in it by itself, with its handler's own sentence; `_KNOWN` adds what a
+Every route of the server is in it by itself, with its handler's own sentence; `CALLS` adds what a
 route alone doesn't tell. OpenAPI has no words for a websocket's frames, so they are named at its
 address under `x-frames`. Built once, when the server starts.
 """
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Annotated, Any, Final
 
 from aiohttp import web
@@ -26,7 +25,20 @@ from app.answer_schemas import (
     TurnEventAnswer,
     TurnList,
 )
+from app.openai.answer_schemas import (
+    ConversationAnswer,
+    DeletedConversationAnswer,
+    DeletedResponseAnswer,
+    InputTokensAnswer,
+    ItemAnswer,
+    ItemList,
+    ResponseServerFrame,
+)
 from app.openai.chat_request import ChatBody
+from app.openai.conversations import ConversationBody, ConversationChange, ItemsBody
+from app.openai.response_request import InputBody, ResponseBody
+from app.openai.response_socket import ResponseFrame
+from app.openapi_calls import CALLS, Call
 from app.protocol import (
     ContinueBody,
     EmptyBody,
@@ -49,6 +61,8 @@ _OPEN: Final = frozenset({"/healthz", "/readyz", PATH})
 _REF = "#/components/schemas/{model}"
 _ERRORS: Final = {"$ref": "#/components/responses/Error"}
 
+_NAME_A_MODEL: Final = frozenset({"ChatBody", "ResponseBody", "InputBody", "CompactBody"})
+
 # The names are the components' own.
 _MODELS: Final[dict[str, Any]] = {
     "SessionBody": SessionBody,
@@ -61,6 +75,13 @@ _MODELS: Final[dict[str, Any]] = {
     "ForkBody": ForkBody,
     "EmptyBody": EmptyBody,
     "ChatBody": ChatBody,
+    "ResponseBody": ResponseBody,
+    "InputBody": InputBody,
+    "ConversationBody": ConversationBody,
+    "ConversationChange": ConversationChange,
+    "ItemsBody": ItemsBody,
+    "ResponseClientFrame": Annotated[ResponseFrame, Field(discriminator="type")],
+    "ResponseServerFrame": ResponseServerFrame,
     "ClientFrame": Annotated[Frame, Field(discriminator="type")],
     "ServerFrame": ServerFrame,
     "TurnEvent": TurnEventAnswer,
@@ -70,73 +91,20 @@ _MODELS: Final[dict[str, Any]] = {
     "TurnList": TurnList,
     "HitList": HitList,
     "Deleted": DeletedAnswer,
+    "DeletedResponse": DeletedResponseAnswer,
+    "DeletedConversation": DeletedConversationAnswer,
+    "Conversation": ConversationAnswer,
+    "Item": ItemAnswer,
+    "ItemList": ItemList,
+    "InputTokens": InputTokensAnswer,
     "Ticket": TicketAnswer,
     "Error": ErrorAnswer,
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Known:
-    """What is known of a call beyond its route: component names, the status, queries."""
-
-    body: str | None = None
-    answer: str | None = None
-    status: int = 200
-    stream: str | None = None
-    query: tuple[tuple[str, Json], ...] = ()
-
-
-_PAGE: Final = (
-    ("limit", {"type": "integer", "minimum": 1, "maximum": 100, "default": 20}),
-    ("after", {"type": "string"}),
-    ("order", {"enum": ["asc", "desc"], "default": "desc"}),
-)
-_FILTERS: Final = (
-    ("q", {"type": "string"}),
-    ("pinned", {"type": "boolean"}),
-    ("pinned_first", {"type": "boolean", "default": False}),
-)
-_CURSOR: Final = (
-    ("stream", {"type": "boolean", "default": False}),
-    ("starting_after", {"type": "integer", "minimum": -1, "default": -1}),
-)
-_SESSION: Final = "/v1/sessions/{session}"
-_TURN: Final = _SESSION + "/turns/{turn}"
-
-_KNOWN: Final[dict[tuple[str, str], _Known]] = {
-    ("POST", "/v1/sessions"): _Known(body="SessionBody", answer="Session", status=201),
-    ("GET", "/v1/sessions"): _Known(answer="SessionList", query=(*_PAGE, *_FILTERS)),
-    ("GET", _SESSION): _Known(answer="Session"),
-    ("PATCH", _SESSION): _Known(body="SessionPatch", answer="Session"),
-    ("DELETE", _SESSION): _Known(answer="Deleted"),
-    ("POST", _SESSION + "/restore"): _Known(body="EmptyBody", answer="Session"),
-    ("POST", _SESSION + "/head"): _Known(body="HeadBody", answer="Session"),
-    ("POST", "/v1/sessions/import"): _Known(body="SessionFile", answer="Session", status=201),
-    ("GET", _SESSION + "/export"): _Known(
-        query=(("format", {"enum": ["json", "markdown"], "default": "json"}),)
-    ),
-    ("GET", "/v1/search"): _Known(
-        answer="HitList", query=(("q", {"type": "string", "minLength": 1}), *_PAGE[:2])
-    ),
-    ("POST", _SESSION + "/fork"): _Known(body="ForkBody", answer="Session", status=201),
-    ("GET", _SESSION + "/turns"): _Known(
-        answer="TurnList", query=(("all", {"type": "boolean", "default": False}),)
-    ),
-    ("POST", _SESSION + "/turns"): _Known(body="TurnBody", answer="Turn", stream="TurnEvent"),
-    ("GET", _TURN): _Known(answer="Turn", stream="TurnEvent", query=_CURSOR),
-    ("POST", _TURN + "/cancel"): _Known(body="EmptyBody", answer="Turn"),
-    ("POST", _TURN + "/regenerate"): _Known(
-        body="RegenerateBody", answer="Turn", stream="TurnEvent"
-    ),
-    ("POST", _TURN + "/continue"): _Known(body="ContinueBody", answer="Turn", stream="TurnEvent"),
-    ("POST", "/v1/chat/completions"): _Known(body="ChatBody"),
-    ("POST", "/v1/ws-tickets"): _Known(body="EmptyBody", answer="Ticket", status=201),
-}
-
-
 def known_calls() -> frozenset[tuple[str, str]]:
-    """The calls that `_KNOWN` describes."""
-    return frozenset(_KNOWN)
+    """The calls that `CALLS` describes."""
+    return frozenset(CALLS)
 
 
 async def openapi(request: web.Request) -> web.Response:
@@ -175,11 +143,11 @@ def document(routes: Iterable[web.RouteDef], *, base_path: str, version: str) ->
 
 
 def _operation(route: web.RouteDef, path: str) -> Json:
-    known = _KNOWN.get((route.method, path), _Known())
+    known = CALLS.get((route.method, path), Call())
     operation: Json = {
         "operationId": re.sub(r"\W+", "_", f"{route.method.lower()}{path}").strip("_"),
         "summary": (route.handler.__doc__ or path).strip().partition("\n")[0],
-        "responses": {**_answers(known, path), **_refusals(route.method, known, path)},
+        "responses": {**_answers(known), **_refusals(route.method, known, path)},
     }
     parameters = [_parameter(name, "path", {"type": "string"}) for name in _names_in(path)]
     parameters += [_parameter(name, "query", schema) for name, schema in known.query]
@@ -190,14 +158,14 @@ def _operation(route: web.RouteDef, path: str) -> Json:
         operation["requestBody"] = {"required": is_needed, **_json(known.body)}
     if path not in _OPEN:
         operation["security"] = [{"key": []}]
-    if path == "/v1/ws":
-        client, server = _ref("ClientFrame"), _ref("ServerFrame")
-        operation["x-frames"] = {"client": client, "server": server}
+    if known.frames is not None:
+        client, server = known.frames
+        operation["x-frames"] = {"client": _ref(client), "server": _ref(server)}
     return operation
 
 
-def _answers(known: _Known, path: str) -> Json:
-    if path == "/v1/ws":
+def _answers(known: Call) -> Json:
+    if known.frames is not None:
         return {"101": {"description": "The websocket is open"}}
     answer: Json = {"description": "Done"}
     if known.answer is not None:
@@ -207,19 +175,21 @@ def _answers(known: _Known, path: str) -> Json:
     return {str(known.status): answer}
 
 
-def _refusals(method: str, known: _Known, path: str) -> Json:
+def _refusals(method: str, known: Call, path: str) -> Json:
     """The statuses of errors that the call may answer with."""
     statuses = {403, 500, 503}
     if path not in _OPEN:
         statuses |= {401, 429}
     if known.query or known.body or "{" in path:
         statuses.add(400)
-    if "{" in path or known.body == "ChatBody":  # which may name a model
+    if "{" in path or known.body in _NAME_A_MODEL:
         statuses.add(404)
     if method != "GET":
         statuses |= {409, 413}
     if path == "/v1/ws":
         statuses |= {400, 426}
+    elif known.frames is not None:
+        statuses |= {400, 405}
     answers = {str(status): _ERRORS for status in sorted(statuses)}
     if path == "/readyz":
         answers["503"] = {"description": "Not ready; the body says why"}

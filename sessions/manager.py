@@ -75,12 +75,6 @@ class SessionManager:
             store=store, engine=engine, clock=clock, max_input_chars=config.max_input_chars
         )
         self._composer = PromptComposer(store, engine, config.public_instructions)
-        rules = RunnerRules(
-            lease_s=config.lease_s,
-            checkpoint_s=config.checkpoint_s,
-            cancel_grace_s=config.cancel_grace_s,
-        )
-        collaborators = Collaborators(store=store, engine=engine, clock=clock, rules=rules)
         self._preparations = Preparations(engine, self._composer)
         self._admission = self._make_admission()
         self._repetitions = Repetitions(store)
@@ -94,14 +88,7 @@ class SessionManager:
             is_on=config.auto_titles,
         )
         self.items = Items(store, self._admission, clock)
-        self.ephemeral = EphemeralTurns(
-            store=store,
-            engine=engine,
-            clock=clock,
-            places=places,
-            public_instructions=config.public_instructions,
-            max_input_chars=config.max_input_chars,
-        )
+        self.ephemeral = self._make_ephemeral(places)
         self._opener = Opener(
             store=store,
             engine=engine,
@@ -111,13 +98,32 @@ class SessionManager:
             max_input_chars=config.max_input_chars,
         )
         self._running = RunningTurns(
-            collaborators,
+            self._make_collaborators(),
             runner_id=config.runner_id,
             max_turns=config.max_turns,
             places=places,
             on_end=self._follow_up,
         )
         self._reader = Reader(store, self._running, poll_s=config.checkpoint_s)
+
+    def _make_collaborators(self) -> Collaborators:
+        config = self._config
+        rules = RunnerRules(
+            lease_s=config.lease_s,
+            checkpoint_s=config.checkpoint_s,
+            cancel_grace_s=config.cancel_grace_s,
+        )
+        return Collaborators(store=self._store, engine=self._engine, clock=self._clock, rules=rules)
+
+    def _make_ephemeral(self, places: Places) -> EphemeralTurns:
+        return EphemeralTurns(
+            store=self._store,
+            engine=self._engine,
+            clock=self._clock,
+            places=places,
+            public_instructions=self._config.public_instructions,
+            max_input_chars=self._config.max_input_chars,
+        )
 
     def _make_admission(self) -> Admission:
         config = self._config

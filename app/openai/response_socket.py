@@ -16,7 +16,7 @@ from app.connections import GOING_AWAY
 from app.errors import RequestError, WireError, describe
 from app.keys import CONFIG
 from app.openai.lanes import Asked, Lanes, in_lane
-from app.openai.response_request import Lenient, parse_response
+from app.openai.response_request import Lenient, ResponseBody, parse_response
 from app.parsing import validate
 from app.protocol import TurnRef
 from app.rate import RATE_LIMIT
@@ -35,11 +35,28 @@ class LaneFields(Lenient):
     stream_id: Annotated[str, Field(max_length=1024)] | None = None
 
 
+class CreateResponseFrame(ResponseBody, LaneFields):
+    """Make a response."""
+
+    type: Literal["response.create"]
+
+
+class SteerFrame(LaneFields):
+    """Add to a response that runs; always answered as not supported."""
+
+    type: Literal["response.steer"]
+    previous_response_id: object = None
+    input: object = None
+
+
 class CancelResponseFrame(Lenient):
     """Stop a response, keep what a stored one has."""
 
     type: Literal["response.cancel"]
     response_id: TurnRef
+
+
+ResponseFrame = CreateResponseFrame | CancelResponseFrame | SteerFrame
 
 
 class ResponseSocket(Socket):

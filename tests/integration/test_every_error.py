@@ -170,6 +170,7 @@ PROVOCATIONS: dict[type[Exception], Provocation] = {
     sessions.NotFoundError: _beneath(sessions.NotFoundError),
     sessions.SessionNotFoundError: _session_of_nobody,
     sessions.TurnNotFoundError: _turn_of_nobody,
+    sessions.ItemNotFoundError: _beneath(sessions.ItemNotFoundError),
     sessions.KeyNotFoundError: _beneath(sessions.KeyNotFoundError),
     sessions.ConflictError: _nothing_to_continue,
     sessions.SessionBusyError: _two_turns_at_once,

@@ -54,6 +54,44 @@ async def _a_strange_model():
         return await _ask(front, "POST", "/v1/chat/completions", json={**BODY, "model": "strange"})
 
 
+async def _a_strange_parent():
+    body = {"input": "hi", "previous_response_id": "resp_0"}
+    async with serving() as front:
+        return await _ask(front, "POST", "/v1/responses", json=body)
+
+
+async def _frame(*frames, **config):
+    """The code of the last answer to frames on a websocket of responses."""
+    async with serving(**config) as front, front.client.ws_connect("/v1/responses") as ws:
+        for frame in frames:
+            await ws.send_json(frame)
+            answer = await receive(ws)
+        error = answer["error"]
+        assert answer.get("status", 400) == REFUSALS[error["code"]].status
+        return error["code"]
+
+
+def _in_lane(name):
+    body = {"input": "hi", "previous_response_id": "resp_0"}
+    return {"type": "response.create", "stream_id": name, **body}
+
+
+async def _a_lane_without_a_name():
+    return await _frame(_in_lane(""))
+
+
+async def _a_lane_too_many():
+    return await _frame(*(_in_lane(f"lane-{number}") for number in range(33)))
+
+
+async def _a_socket_too_old():
+    return await _frame({"type": "nothing"}, response_socket_s=0.0)
+
+
+async def _steering():
+    return await _frame({"type": "response.steer", "input": "hi"})
+
+
 async def _no_upgrade():
     async with serving() as front:
         return await _ask(front, "GET", "/v1/ws")
@@ -173,6 +211,11 @@ REFUSED: dict[str, Callable[[], Awaitable[str]]] = {
     "host_not_allowed": _a_strange_host,
     "origin_not_allowed": _a_strange_page,
     "model_not_found": _a_strange_model,
+    "previous_response_not_found": _a_strange_parent,
+    "invalid_stream_id": _a_lane_without_a_name,
+    "websocket_stream_limit_reached": _a_lane_too_many,
+    "websocket_connection_limit_reached": _a_socket_too_old,
+    "steering_not_supported": _steering,
     "upgrade_required": _no_upgrade,
     "rate_limit_exceeded": _too_often,
     "too_many_streams": _too_much_to_read,

@@ -15,3 +15,10 @@ class FakeCatalog:
             await asyncio.Event().wait()
         if self.raises is not None:
             raise self.raises
+
+
+class FakeEphemeral:
+    """Keeps nothing."""
+
+    def kept(self, owner, turn_id) -> None:
+        return None

@@ -55,7 +55,7 @@ from sessions.types import (
     TurnStatus,
     Usage,
 )
-from tests.support.fake_catalog import FakeCatalog
+from tests.support.fake_catalog import FakeCatalog, FakeEphemeral
 from tests.support.fake_engine import INFO
 
 NOW = datetime(2026, 11, 29, 12, 0, tzinfo=UTC)
@@ -119,6 +119,7 @@ class FakeManager:
         self.auto_reply: str | None = None
         self.is_draining = False
         self.catalog = FakeCatalog()
+        self.ephemeral = FakeEphemeral()
         self._ids = itertools.count(1)
 
     def _check(self) -> None:
