@@ -17,6 +17,7 @@ from model.config import AttentionName, Device, EngineConfig, Mode
 from model.core import CoreLimits, EngineCore, Tokenizer
 from model.errors import ModelLoadError
 from model.kv_cache import KVCache
+from model.matcher import Grammars
 from model.messages import EngineInfo
 from model.prefix_index import BlockHasher
 from model.provision import obtain
@@ -82,6 +83,7 @@ def assemble(config: EngineConfig, on_progress: OnProgress) -> tuple[EngineCore,
     tokenizer = load_tokenizer(prepared.folder)
     eos = eos_token_ids(prepared.folder, tokenizer)
     core = build_core(config, model, backend, TextTokenizer(tokenizer), identity=identity, eos=eos)
+    core.grammars = Grammars(tokenizer, core.limits.vocab_size, eos)
     info = EngineInfo(
         model_id=source.model_id,
         tokenizer_path=str(prepared.folder),

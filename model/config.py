@@ -4,6 +4,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
+from model.grammar import Grammar
+
 
 class Device(StrEnum):
     """Where weights and blocks live; `auto` takes CUDA when there is one."""
@@ -69,7 +71,8 @@ class SamplingParams:
     else in the batch can change it. `logit_bias` maps a token id to what is added to its logit.
     `max_output_tokens` None fills the context; `deadline_s` is counted from the request's arrival
     in the engine. `num_logprobs` asks for the log probability of each sampled token, and of so
-    many likeliest ones beside it.
+    many likeliest ones beside it. `grammar` is the form that the reply must have: it ends where
+    that is complete, and whatever else ends it leaves it incomplete.
     """
 
     max_output_tokens: int | None = None
@@ -87,3 +90,4 @@ class SamplingParams:
     ignore_eos: bool = False
     logit_bias: tuple[tuple[int, float], ...] = ()
     num_logprobs: int | None = None
+    grammar: Grammar | None = None
