@@ -17,6 +17,7 @@ from model.config import AttentionName, Device, EngineConfig, Mode
 from model.core import EngineCore
 from model.errors import ModelLoadError
 from model.kv_cache import KVCache
+from model.matcher import Grammars
 from model.messages import EngineInfo
 from model.ports import CoreLimits, Tokenizer
 from model.prefix_index import BlockHasher
@@ -95,6 +96,7 @@ def assemble(
         eos=eos,
         wake=wake,
     )
+    core.grammars = Grammars(tokenizer, core.limits.vocab_size, eos)
     info = EngineInfo(
         model_id=source.model_id,
         tokenizer_path=str(prepared.folder),

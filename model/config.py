@@ -5,6 +5,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from model.eviction import EvictionPolicy
+from model.grammar import Grammar
 
 
 class Device(StrEnum):
@@ -83,7 +84,8 @@ class SamplingParams:
     else in the batch can change it. `logit_bias` maps a token id to what is added to its logit.
     `max_output_tokens` None fills the context; `deadline_s` is counted from the request's arrival
     in the engine. `num_logprobs` asks for the log probability of each sampled token, and of so
-    many likeliest ones beside it.
+    many likeliest ones beside it. `grammar` is the form that the reply must have: it ends where
+    that is complete, and whatever else ends it leaves it incomplete.
     """
 
     max_output_tokens: int | None = None
@@ -101,3 +103,4 @@ class SamplingParams:
     ignore_eos: bool = False
     logit_bias: tuple[tuple[int, float], ...] = ()
     num_logprobs: int | None = None
+    grammar: Grammar | None = None

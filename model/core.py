@@ -21,7 +21,14 @@ from model.block_table import BlockTable
 from model.cache_manager import CacheManager
 from model.config import EngineConfig
 from model.detokenizer import ReplyText
-from model.errors import ContextLengthError, EngineBusyError, InvalidGenerationError, ModelError
+from model.errors import (
+    ContextLengthError,
+    EngineBusyError,
+    InvalidGenerationError,
+    ModelError,
+    SequenceFailedError,
+)
+from model.grammar import Constraint, GrammarSource
 from model.messages import (
     EngineStats,
     FinishReason,
@@ -65,9 +72,11 @@ class EngineCore:
         runner: Runner,
         tokenizer: Tokenizer,
         clock: Callable[[], float],
+        grammars: GrammarSource | None = None,
     ) -> None:
         self.limits = limits
         self.cache = cache
+        self.grammars = grammars
         self.statistics = Statistics()
         self._config = config
         self._runner = runner
@@ -108,11 +117,20 @@ class EngineCore:
             arrived_s=self._clock(),
             seed=secrets.randbits(63) if seed is None else seed,
             max_tokens=max_tokens,
+            constraint=self._constraint(request),
         )
         self._sequences[sequence.id] = sequence
         self._replies[sequence.id] = ReplyText(self._tokenizer.decode, request.params.stop)
         self._scheduler.add(sequence)
         return self._resume(sequence)
+
+    def _constraint(self, request: GenerationRequest) -> Constraint | None:
+        grammar = request.params.grammar
+        if grammar is None:
+            return None
+        if self.grammars is None:
+            raise InvalidGenerationError("replies have no form here", param=grammar.param)
+        return self.grammars.open(grammar)
 
     def _resume(self, sequence: Sequence) -> list[Output]:
         """Take the reply's tokens in that were sampled and reported before; only an end that was
@@ -120,7 +138,7 @@ class EngineCore:
         for token_id in sequence.request.resumed_ids or ():
             outputs = self._append(sequence, token_id)
             if sequence.id not in self._sequences:
-                return [o for o in outputs if isinstance(o.event, GenerationFinished)]
+                return [o for o in outputs if not isinstance(o.event, GenerationDelta)]
         return []
 
     def _validate(self, request: GenerationRequest) -> None:
@@ -236,7 +254,13 @@ class EngineCore:
             token_ids=(token_id,), text=text, logprobs=(logprobs,) if logprobs else ()
         )
         outputs = [Output(sequence.id, delta)]
-        if is_stopped or self._is_end(sequence, token_id):
+        constraint = sequence.constraint
+        if constraint is not None:
+            constraint.take(token_id)
+        if constraint is not None and constraint.error is not None:
+            error = SequenceFailedError(f"the grammar can't be followed: {constraint.error}")
+            outputs.append(self._fail(sequence, error))
+        elif is_stopped or self._is_end(sequence, token_id):
             outputs += self._finish(sequence, FinishReason.STOP, is_stopped=is_stopped)
         elif sequence.num_tokens >= sequence.max_tokens:
             outputs += self._finish(sequence, FinishReason.LENGTH)
@@ -245,7 +269,8 @@ class EngineCore:
     def _is_end(self, sequence: Sequence, token_id: int) -> bool:
         params = sequence.request.params
         is_eos = token_id in self.limits.eos_token_ids and not params.ignore_eos
-        return is_eos or token_id in params.stop_token_ids
+        is_whole = sequence.constraint is not None and sequence.constraint.is_over
+        return is_eos or is_whole or token_id in params.stop_token_ids
 
     def _finish(
         self, sequence: Sequence, reason: FinishReason, *, is_stopped: bool = False
@@ -370,4 +395,5 @@ def _to_draw(sequence: Sequence) -> Draw:
         position=sequence.num_tokens,
         token_ids=sequence.token_ids,
         num_prompt_tokens=sequence.num_prompt_tokens,
+        mask=None if sequence.constraint is None else sequence.constraint.mask(),
     )

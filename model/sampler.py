@@ -2,7 +2,8 @@
 
 A draw's randomness is a hash of (seed, position), so the same seed gives the same tokens whatever
 else is in the batch, and a preempted or continued reply goes on as it would have. The order of
-the filters is the field's: bias and penalties, temperature, top-k, top-p, min-p.
+the filters is the field's: bias and penalties, temperature, top-k, top-p, min-p. What a grammar
+forbids is out before any of them.
 """
 
 import hashlib
@@ -23,13 +24,15 @@ _NUM_CANDIDATES = 1024
 @dataclass(frozen=True, slots=True)
 class Draw:
     """One token to draw: `position` is its place in the sequence. Presence and frequency penalties
-    count the reply's tokens, the repetition penalty those of the prompt too."""
+    count the reply's tokens, the repetition penalty those of the prompt too. `mask` has a bit for
+    each token, set if it may be drawn; None: all may."""
 
     params: SamplingParams
     seed: int
     position: int
     token_ids: Sequence[int]
     num_prompt_tokens: int
+    mask: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +50,8 @@ def sample(logits: torch.Tensor, draws: Sequence[Draw]) -> list[Sampled]:
     raw = {i: row.log_softmax(dim=-1) for i, row in enumerate(logits) if wanted[i]}
     for row, draw in zip(logits, draws, strict=True):
         _penalise(row, draw)
+        if draw.mask is not None:
+            _forbid(row, draw.mask)
     token_ids: list[int] = logits.argmax(dim=-1).tolist()
     for i, draw in enumerate(draws):
         if draw.params.temperature > 0:
@@ -91,6 +96,12 @@ def _penalise(row: torch.Tensor, draw: Draw) -> None:
     if added:  # all at once: on a GPU each change is a kernel of its own
         places = torch.tensor(list(added), device=row.device)
         row[places] += torch.tensor(list(added.values()), dtype=row.dtype, device=row.device)
+
+
+def _forbid(row: torch.Tensor, mask: bytes) -> None:
+    packed = torch.frombuffer(bytearray(mask), dtype=torch.uint8).to(row.device)
+    bits = packed[:, None] >> torch.arange(8, dtype=torch.uint8, device=row.device) & 1
+    row.masked_fill_(bits.flatten()[: len(row)] == 0, -torch.inf)
 
 
 @dataclass(frozen=True, slots=True)

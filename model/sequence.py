@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from model.block_table import BlockTable
+from model.grammar import Constraint
 from model.messages import ClaimReport, GenerationRequest, MissReason, TierName
 from model.prefix_index import BlockHash
 
@@ -49,6 +50,7 @@ class Sequence:
     arrived_s: float
     seed: int
     max_tokens: int
+    constraint: Constraint | None = None
     deadline_s: float = field(init=False)
     token_ids: "array[int]" = field(init=False)
     num_prompt_tokens: int = field(init=False)

@@ -12,12 +12,12 @@ import queue
 import socket
 import sys
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from model.assembly import assemble
 from model.core import EngineCore, Output
 from model.errors import ModelError, ModelLoadError, SequenceFailedError
-from model.messages import GenerationEvent, TierName
+from model.messages import GenerationEvent, GenerationRequest, TierName
 from model.wire import (
     HEADER,
     Answer,
@@ -52,6 +52,13 @@ class Wake:
     """From the tiers' threads: a transfer is over."""
 
 
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """From a compiler's thread: what this generation waited for is there."""
+
+    request_id: str
+
+
 class Connection:
     """Blocking frames over one socket; one thread reads, another writes."""
 
@@ -60,7 +67,7 @@ class Connection:
         self._file = sock.makefile("rb")
         self._sending = threading.Lock()  # any thread may log
         # Bounded by the front end: it has at most max_running + max_waiting generations in flight.
-        self.inbox: queue.SimpleQueue[Command | Report | Wake] = queue.SimpleQueue()
+        self.inbox: queue.SimpleQueue[Command | Report | Wake | Prepared] = queue.SimpleQueue()
 
     def send(self, report: Report) -> None:
         """Write one report; blocks while the other side is behind."""
@@ -99,6 +106,8 @@ class Worker:
         self._core = core
         self._connection = connection
         self._num_failed_steps = 0
+        # Whose grammars are being compiled; bounded as the inbox is.
+        self._preparing: dict[str, GenerationRequest] = {}
 
     def run(self) -> None:
         """Serve until the process ends."""
@@ -123,14 +132,16 @@ class Worker:
             self._handle(command)
             is_idle = False
 
-    def _handle(self, command: Command | Report | Wake) -> None:
+    def _handle(self, command: Command | Report | Wake | Prepared) -> None:
         match command:
             case Submit():
-                try:
-                    self._report(self._core.submit(command.unpack()))
-                except ModelError as exc:
-                    self._report([Output(command.request.request_id, exc)])
+                self._submit(command.unpack())
+            case Prepared(request_id):
+                if request_id in self._preparing:
+                    self._admit(self._preparing.pop(request_id))
             case Cancel(request_id):
+                if request_id in self._preparing:
+                    self._admit(_formless(self._preparing.pop(request_id)))
                 self._report(self._core.cancel(request_id))
             case Query(query_id, name, argument, tier):
                 self._connection.send(Answer(query_id, self._answer(name, argument, tier)))
@@ -138,6 +149,27 @@ class Worker:
                 pass  # a step or a tick follows, which sees what is over
             case _:
                 raise AssertionError(f"unknown command {command!r}")
+
+    def _submit(self, request: GenerationRequest) -> None:
+        """Admit it, once its grammar is compiled: meanwhile the others' replies go on."""
+        grammar, grammars = request.params.grammar, self._core.grammars
+        if grammar is None or grammars is None or grammars.is_ready(grammar):
+            self._admit(request)
+            return
+        try:
+            grammars.prepare(
+                grammar, lambda: self._connection.inbox.put(Prepared(request.request_id))
+            )
+        except ModelError as exc:
+            self._report([Output(request.request_id, exc)])
+        else:
+            self._preparing[request.request_id] = request
+
+    def _admit(self, request: GenerationRequest) -> None:
+        try:
+            self._report(self._core.submit(request))
+        except ModelError as exc:
+            self._report([Output(request.request_id, exc)])
 
     def _answer(self, name: str, argument: str | None, tier: TierName | None) -> object:
         match name:
@@ -188,6 +220,11 @@ class Worker:
             self._connection.send(
                 Events(tuple((o.request_id, _to_value(o.event)) for o in outputs))
             )
+
+
+def _formless(request: GenerationRequest) -> GenerationRequest:
+    """A request to be cancelled at once, which need not wait for what its reply would look like."""
+    return replace(request, params=replace(request.params, grammar=None))
 
 
 def _to_value(event: GenerationEvent | ModelError) -> GenerationEvent | Failure:

@@ -17,7 +17,7 @@ import jinja2
 from sessions.errors import InvalidInputError
 from sessions.reasoning import KNOWN_TAGS, find_tags
 
-Message = dict[str, str]  # what templates read: role and content
+Message = dict[str, Any]  # what templates read: role and content, an assistant's `tool_calls`, …
 
 PLAIN_TEMPLATE = (
     "{% for message in messages %}"
@@ -48,18 +48,33 @@ class ChatTemplate:
         self._template: str = PLAIN_TEMPLATE if self.is_plain else tokenizer.get_chat_template()
         self._asks_time = "strftime_now" in self._template
         self._lock = threading.Lock()
+        self.response_template: dict[str, Any] | None = getattr(
+            tokenizer, "response_template", None
+        )
         self.tags = find_tags(self._template)
         self._added = {str(t): i for i, t in tokenizer.added_tokens_decoder.items()}
+        self._special = {i: str(t) for i, t in tokenizer.added_tokens_decoder.items() if t.special}
         controls = _control_tokens(tokenizer, self._template)
         self._in_words = _any_of(controls)
         self._in_replies = _any_of(controls - {self.tags.open, self.tags.close})
 
+    @property
+    def source(self) -> str:
+        """The template itself."""
+        return self._template
+
     def encode(
-        self, messages: Sequence[Message], *, opens_reply: bool, clock_at: datetime | None = None
+        self,
+        messages: Sequence[Message],
+        *,
+        opens_reply: bool,
+        clock_at: datetime | None = None,
+        tools: Sequence[Message] = (),
     ) -> tuple[int, ...]:
         """The ids of a conversation; with `opens_reply` up to where the reply begins."""
         marked = [self._marked(message) for message in messages]
-        text = self.write(marked, opens_reply=opens_reply, clock_at=clock_at)
+        offered = [self._words(tool, self._in_words) for tool in tools]
+        text = self.write(marked, opens_reply=opens_reply, clock_at=clock_at, tools=offered)
         try:
             return self._ids(text, sanitize_control_tokens=True)
         except ValueError as exc:
@@ -67,7 +82,12 @@ class ChatTemplate:
             raise _refusal(exc) from exc
 
     def write(
-        self, messages: Sequence[Message], *, opens_reply: bool, clock_at: datetime | None = None
+        self,
+        messages: Sequence[Message],
+        *,
+        opens_reply: bool,
+        clock_at: datetime | None = None,
+        tools: Sequence[Message] = (),
     ) -> str:
         """The text of a conversation, to be encoded only if every word is the program's own."""
         template, options = self._template, {}
@@ -78,6 +98,7 @@ class ChatTemplate:
             with self._lock:
                 written = self._tokenizer.apply_chat_template(
                     list(messages),
+                    tools=list(tools) or None,
                     chat_template=template,
                     add_generation_prompt=opens_reply,
                     tokenize=False,
@@ -109,6 +130,14 @@ class ChatTemplate:
             )
         return str(decoded)
 
+    def id_of(self, token: str) -> int | None:
+        """The id of a token that is added to the vocabulary as a whole."""
+        return self._added.get(token)
+
+    def special(self, token_id: int) -> str:
+        """What a special token is called, which no text shows; empty for any other."""
+        return self._special.get(token_id, "")
+
     def spell(self, token_ids: Sequence[int]) -> list[str]:
         """What each id stands for, so that equal spellings mean equal text and no word is ever
         spelled as a control token is."""
@@ -126,11 +155,26 @@ class ChatTemplate:
         return tuple(encoded["input_ids"])
 
     def _marked(self, message: Message) -> Message:
+        is_reply = message["role"] == "assistant"
+        controls = self._in_replies if is_reply else self._in_words
+        return {
+            name: self._words(value, controls if name == "content" else self._in_words)
+            for name, value in message.items()
+        }
+
+    def _words(self, value: Any, controls: re.Pattern[str]) -> Any:  # noqa: ANN401 - any JSON
+        """Mark the control tokens in all that people wrote, names of fields too."""
         # Here and not above: importing transformers takes longer than everything else together.
         from transformers.utils.chat_template_utils import mark_control_tokens
 
-        controls = self._in_replies if message["role"] == "assistant" else self._in_words
-        return {**message, "content": mark_control_tokens(message["content"], controls)}
+        if isinstance(value, dict):
+            return {
+                mark_control_tokens(key, controls): self._words(one, controls)
+                for key, one in value.items()
+            }
+        if isinstance(value, list | tuple):
+            return [self._words(one, controls) for one in value]
+        return mark_control_tokens(value, controls)
 
 
 def _control_tokens(tokenizer: Any, template: str) -> set[str]:  # noqa: ANN401 - as above

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from model.errors import ModelLoadError
+from sessions.calling import Calling, as_template
 from sessions.chat_template import ChatTemplate, Message
 from sessions.errors import InvalidInputError
 from sessions.reasoning import answer_of
 from sessions.template_probe import (
-    ASSISTANT,
     STUB,
     STUB_REPLY,
     STUB_SYSTEM,
@@ -26,6 +26,7 @@ from sessions.template_probe import (
     split_at_reply,
 )
 from sessions.token_log import common_prefix, common_spelling
+from sessions.tools import Tool
 from sessions.types import InputMessage
 
 
@@ -54,6 +55,7 @@ class Renderer:
     def __init__(self, template: ChatTemplate) -> None:
         self._template = template
         self._traits = probe(template)
+        self.calling = Calling(template, self._traits.tags, self._traits.head.opening)
 
     @classmethod
     def load(cls, tokenizer_path: str) -> "Renderer":
@@ -83,21 +85,29 @@ class Renderer:
         """Whether `follow` must be told if the conversation has a system message."""
         return not self._traits.system_is_apart
 
-    def begins_with_system(self, messages: Sequence[InputMessage]) -> bool:
+    def begins_with_system(
+        self, messages: Sequence[InputMessage], tools: Sequence[Tool] = ()
+    ) -> bool:
         """Whether these messages, at the start, are rendered with a system message."""
-        fitted = fit(messages, self._traits, is_start=True)
+        told, _ = self.calling.tell(messages, tools)
+        fitted = fit(told, self._traits, is_start=True)
         return bool(fitted) and fitted[0]["role"] == SYSTEM
 
     def whole(
-        self, messages: Sequence[InputMessage], *, clock_at: datetime | None = None
+        self,
+        messages: Sequence[InputMessage],
+        *,
+        clock_at: datetime | None = None,
+        tools: Sequence[Tool] = (),
     ) -> tuple[int, ...]:
         """A whole conversation, up to where its next reply begins.
 
         Without `clock_at` a template that asks for the time is told the real one. Raises
         InvalidInputError when the template refuses the messages.
         """
-        fitted = fit(messages, self._traits, is_start=True)
-        return self._template.encode(fitted, opens_reply=True, clock_at=clock_at)
+        told, offered = self.calling.tell(messages, tools)
+        fitted = fit(told, self._traits, is_start=True)
+        return self._template.encode(fitted, opens_reply=True, clock_at=clock_at, tools=offered)
 
     def reply(self, text: str) -> tuple[int, ...] | None:
         """The ids of a reply's text, as far as it is; None when they would say something else."""
@@ -111,18 +121,38 @@ class Renderer:
         has_system: bool,
         clock_at: datetime,
         only_answers: bool = False,
+        keeps_all: bool = False,
     ) -> Continuation | None:
         """What new messages add behind a reply; None when the whole must be rendered again.
 
         `has_system` matters only when `minds_system`. With `only_answers` it does not matter what
-        the template would make of earlier reasoning.
+        the template would make of earlier reasoning; with `keeps_all` nothing that it would make of
+        the history does, as long as it appends the same behind any.
         """
-        if not self._traits.appends(has_system=has_system, only_answers=only_answers):
+        appends = self._traits.appends(has_system=has_system, only_answers=only_answers)
+        if not appends and not keeps_all:
             return None
         replied = [*(STUB_SYSTEM if has_system else ()), *STUB, STUB_REPLY]
+        told, _ = self.calling.tell(messages, ())
+        try:
+            added = self._behind(replied, told, clock_at)
+            # What counts its messages adds something else behind two turns than behind one.
+            longer = None if appends else self._behind([*replied, *replied[-2:]], told, clock_at)
+        except InvalidInputError:
+            if not any(message.call_id for message in messages):
+                raise
+            return None  # a result without its call, to which some templates object
+        return added if appends or added == longer else None
+
+    def _behind(
+        self, replied: Sequence[Message], messages: Sequence[InputMessage], clock_at: datetime
+    ) -> Continuation | None:
+        """What messages add behind a conversation that ends with the stub's reply."""
         fitted = fit(messages, self._traits, is_start=False)
         told = self._template.write([*replied, *STUB], opens_reply=True, clock_at=clock_at)
-        front_text = split_at_reply(told)[0] + STUB_REPLY["content"]
+        place = told.rindex(STUB_REPLY["content"]) if STUB_REPLY["content"] in told else 0
+        split_at_reply(told)  # refuses what does not show it
+        front_text = told[:place] + STUB_REPLY["content"]
         front = self._template.encode_text(front_text)
         ids = self._template.encode([*replied, *fitted], opens_reply=True, clock_at=clock_at)
         if ids[: len(front)] != front:
@@ -183,7 +213,8 @@ def fit(
     where it wants roles to alternate, messages of one role in a row become one. An empty system
     message says nothing, but at the start it keeps the template's own from being said.
     """
-    plain = [{"role": _role(message), "content": message.text} for message in messages]
+    names: dict[str, str] = {}
+    plain = [_told(message, names) for message in messages]
     lead: list[Message] = []
     if is_start:
         num_lead = next((n for n, m in enumerate(plain) if m["role"] != SYSTEM), len(plain))
@@ -199,16 +230,20 @@ def fit(
     return fitted if traits.takes_runs else _joined(fitted)
 
 
-def _role(message: InputMessage) -> str:
-    return SYSTEM if message.role == "developer" else message.role
+def _told(message: InputMessage, names: dict[str, str]) -> Message:
+    if message.calls or message.role == "tool":
+        return as_template(message, names)
+    role = SYSTEM if message.role == "developer" else message.role
+    return {"role": role, "content": message.text}
 
 
 def _joined(messages: Sequence[Message]) -> list[Message]:
     joined: list[Message] = []
     for message in messages:
-        if joined and joined[-1]["role"] == message["role"]:
+        is_bare = message["role"] != "tool" and not {"tool_calls"} & {*message}
+        if is_bare and joined and joined[-1]["role"] == message["role"]:
             content = f"{joined[-1]['content']}\n\n{message['content']}"
-            joined[-1] = {"role": message["role"], "content": content}
+            joined[-1] = {**joined[-1], "content": content}
         else:
             joined.append(message)
     return joined
@@ -222,7 +257,7 @@ def _folded(messages: Sequence[Message]) -> list[Message]:
         if message["role"] == SYSTEM:
             held.append(message["content"])
             continue
-        if held and message["role"] == ASSISTANT:
+        if held and message["role"] != USER:
             folded.append({"role": USER, "content": "\n\n".join(held)})
             held = []
         folded.append({**message, "content": "\n\n".join([*held, message["content"]])})

@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from model.config import SamplingParams
+from model.grammar import Grammar, GrammarKind
 from model.messages import ClaimReport, MissReason
 from sessions.folding import fold
 from sessions.tables import NodeRow, ResponseRow, SearchEntryRow, SessionRow, TokenSpanRow
@@ -193,6 +194,8 @@ def to_params(stored: dict[str, Any]) -> SamplingParams:
     for name in ("stop", "stop_token_ids"):
         known[name] = tuple(known.get(name, ()))
     known["logit_bias"] = tuple((int(i), float(b)) for i, b in known.get("logit_bias", ()))
+    if (grammar := known.get("grammar")) is not None:
+        known["grammar"] = Grammar(**{**grammar, "kind": GrammarKind(grammar["kind"])})
     return SamplingParams(**known)
 
 

@@ -14,6 +14,7 @@ from model.config import (
     SamplingParams as SamplingParams,  # part of the vocabulary: app reads it here
 )
 from model.messages import ClaimReport
+from sessions.messages import InputMessage as InputMessage
 from sessions.terms import PLAIN, Terms
 
 OwnerId = NewType("OwnerId", str)
@@ -53,14 +54,6 @@ class ItemKind(StrEnum):
     FUNCTION_CALL_OUTPUT = "function_call_output"
     REASONING = "reasoning"
     COMPACTION = "compaction"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InputMessage:
-    """One message a caller sends. `role`: user, system, developer or assistant; text only."""
-
-    role: str
-    text: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
