@@ -3,17 +3,18 @@
 Pure functions of frozen values; the same turn looks the same in every answer and at every replay.
 """
 
+from app.item_object import output_event, part_object, reply_object
 from app.response_object import (
     Json,
     metrics_object,
-    part_object,
-    reply_object,
     seconds,
+    spoken,
     turn_object,
     turn_status,
 )
 from model.messages import EngineInfo, EngineStats, TableView
 from sessions.types import (
+    OutputEvent,
     ReplyDelta,
     ReplyItemAdded,
     ReplyItemDone,
@@ -113,7 +114,7 @@ def _tree_node(turn: Turn) -> Json:
         "created_at": seconds(turn.created_at),
         "input_ids": [item.id for item in turn.input_items],
         "input_preview": asked[:PREVIEW_CHARS],
-        "reply_preview": turn.reply_text[:PREVIEW_CHARS],
+        "reply_preview": spoken(turn)[:PREVIEW_CHARS],
     }
 
 
@@ -132,6 +133,8 @@ def _event(event: TurnEvent) -> tuple[str, Json]:
             return "response.in_progress", {"response": turn_object(turn)}
         case TurnMetrics(turn_id=turn_id, usage=usage, timing=timing):
             return "splice:metrics", {"response_id": turn_id, **metrics_object(usage, timing)}
+        case OutputEvent():
+            return output_event(event)
         case TurnEnded(turn=turn):
             return _terminal_type(turn.status), {"response": turn_object(turn)}
         case _:

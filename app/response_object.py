@@ -7,10 +7,10 @@ in the turn's terms, and is shown again.
 from datetime import datetime
 from typing import Any, Final
 
+from app.item_object import item_object, reply_object
 from model.messages import ClaimReport, MissReason
 from sessions.types import (
-    Item,
-    ItemId,
+    ItemKind,
     Timing,
     Turn,
     TurnStatus,
@@ -100,6 +100,13 @@ def _diagnostics(usage: Usage | None) -> Json | None:
     return {"type": "unavailable", **ours}
 
 
+def spoken(turn: Turn) -> str:
+    """What a reply says to people."""
+    if not turn.terms.is_parsed:
+        return turn.reply_text
+    return "".join(item.text for item in turn.output if item.kind is ItemKind.MESSAGE)
+
+
 def turn_status(status: TurnStatus) -> str:
     """Name a status as Responses does."""
     if status.is_active:
@@ -122,45 +129,18 @@ def _incomplete_details(turn: Turn) -> Json | None:
     return None
 
 
-def item_object(item: Item) -> Json:
-    """Build an item of the conversation."""
-    if item.role == "assistant":
-        return reply_object(item.id, item.text, item.status)
-    return {
-        "id": item.id,
-        "type": "message",
-        "role": item.role,
-        "status": item.status,
-        "content": [{"type": "input_text", "text": item.text}],
-    }
-
-
 def _output(turn: Turn) -> list[Json]:
     """The reply as one message; nothing as long as there is no text, or if there is to be none."""
     if not turn.terms.has_reply:
         return []
+    if turn.terms.is_parsed:
+        return [item_object(item) for item in turn.output]
     if turn.status is TurnStatus.COMPLETED:
         return [reply_object(turn.reply_item_id, turn.reply_text, "completed")]
     if not turn.reply_text:
         return []
     status = "in_progress" if turn.status.is_active else "incomplete"
     return [reply_object(turn.reply_item_id, turn.reply_text, status)]
-
-
-def reply_object(item_id: ItemId, text: str, status: str) -> Json:
-    """Build a message of the model's."""
-    return {
-        "id": item_id,
-        "type": "message",
-        "role": "assistant",
-        "status": status,
-        "content": [part_object(text)],
-    }
-
-
-def part_object(text: str) -> Json:
-    """Build the one part of a message."""
-    return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
 
 
 def usage_object(usage: Usage) -> Json:
@@ -172,7 +152,7 @@ def usage_object(usage: Usage) -> Json:
             "cache_write_tokens": usage.cache_write_tokens,
         },
         "output_tokens": usage.output_tokens,
-        "output_tokens_details": {"reasoning_tokens": 0},
+        "output_tokens_details": {"reasoning_tokens": usage.reasoning_tokens},
         "total_tokens": usage.input_tokens + usage.output_tokens,
     }
 

@@ -23,6 +23,7 @@ from sessions.errors import (
     TurnNotFoundError,
 )
 from sessions.ids import new_item_id, new_turn_id
+from sessions.item_messages import drafts_of, new_item
 from sessions.preparation import Preparations
 from sessions.prompt import Prompt, PromptComposer
 from sessions.repetition import (
@@ -33,6 +34,7 @@ from sessions.repetition import (
     names_parent,
 )
 from sessions.reply import PartialReply, partial_reply
+from sessions.shown_reply import Reading
 from sessions.store import Store
 from sessions.terms import Terms
 from sessions.token_log import TokenSpan
@@ -40,7 +42,6 @@ from sessions.turn_writes import Lease, NewTurn
 from sessions.types import (
     InputMessage,
     Item,
-    ItemKind,
     OwnerId,
     Session,
     SessionId,
@@ -79,6 +80,7 @@ class Admitted:
     lease: Lease
     generation: GenerationRequest
     partial: PartialReply | None = None  # what its reply begins with
+    reading: Reading | None = None  # how its reply is taken apart
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -302,12 +304,10 @@ class Admission:
     ) -> Turn:
         now = self._clock()
         turn_id = new_turn_id(now)
-        items = tuple(
-            given_item
-            if isinstance(given_item, Item)
-            else _new_item(given_item, asked.session.id, turn_id, now)
-            for given_item in given
-        )
+        items: Sequence[Item] = [item for item in given if isinstance(item, Item)]
+        if not items:
+            drafts = [d for m in given if isinstance(m, InputMessage) for d in drafts_of(m)]
+            items = [new_item(draft, asked.session.id, turn_id, now) for draft in drafts]
         return Turn(
             id=turn_id,
             session_id=asked.session.id,
@@ -316,7 +316,7 @@ class Admission:
             status=TurnStatus.PENDING,
             params=asked.params,
             model=self._engine.info.model_id,
-            input_items=items,
+            input_items=tuple(items),
             reply_item_id=new_item_id(now),
             reply_text="",
             delta_lengths=(),
@@ -334,7 +334,7 @@ class Admission:
         new = self._new(asked, turn, prompt, input_turn_id=input_turn_id)
         await self._store.add_turn(new)
         prompt = await self._preparations.claim(asked.session, prompt)
-        generation = prompt.generation(turn.id, asked.session, turn.params)
+        generation = prompt.generation(turn.id, asked.session, self._composer.held(turn))
         if partial is not None:
             generation = replace(generation, resumed_ids=partial.ids)
         return Admitted(
@@ -345,6 +345,7 @@ class Admission:
             lease=new.lease,
             generation=generation,
             partial=partial,
+            reading=self._composer.reading(turn),
         )
 
     def _new(self, asked: _Asked, turn: Turn, prompt: Prompt, *, input_turn_id: TurnId) -> NewTurn:
@@ -365,19 +366,6 @@ async def _retried(attempt: Callable[[], Awaitable[Admitted | Turn]]) -> Admitte
         with suppress(RevisionConflictError):
             return await attempt()
     raise RevisionConflictError("the session kept changing; try again")
-
-
-def _new_item(message: InputMessage, session_id: SessionId, turn_id: TurnId, now: datetime) -> Item:
-    return Item(
-        id=new_item_id(now),
-        session_id=session_id,
-        turn_id=turn_id,
-        kind=ItemKind.MESSAGE,
-        role=message.role,
-        text=message.text,
-        status="completed",
-        created_at=now,
-    )
 
 
 def _check_fits(info: EngineInfo, num_tokens: int, params: SamplingParams) -> None:

@@ -11,7 +11,7 @@ Invariants:
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import cast
 
@@ -26,17 +26,16 @@ from model.messages import (
 )
 from sessions.errors import DrainingError
 from sessions.ids import new_item_id, new_session_id, new_turn_id
+from sessions.item_messages import drafts_of, new_item
 from sessions.measures import to_timing, to_usage
 from sessions.places import Places
 from sessions.prompt import Prompt, PromptComposer, TurnLogs
 from sessions.rendering import Renderer
-from sessions.replay import closing, delta, opening
-from sessions.reply import GrowingReply
+from sessions.replay import opening
+from sessions.shown_reply import ShownReply
 from sessions.token_log import TokenSpan
 from sessions.turn import CUTS, ENDINGS, SERVER_RESTART
 from sessions.types import (
-    Item,
-    ItemKind,
     OwnerId,
     Session,
     SessionId,
@@ -47,6 +46,7 @@ from sessions.types import (
     TurnId,
     TurnRequest,
     TurnStatus,
+    Usage,
 )
 from sessions.validation import MAX_INPUT_CHARS, check_request
 
@@ -92,7 +92,7 @@ class _Begun:
     session: Session
     turn: Turn
     prompt: Prompt
-    reply: GrowingReply = field(default_factory=GrowingReply)
+    reply: ShownReply
     started: GenerationStarted | None = None
     ended: Turn | None = None
 
@@ -168,9 +168,9 @@ class EphemeralTurns:
         try:
             prompt = await self._composer.compose(session, parent, request.input, request.terms)
             self._check_fits(prompt)
-            begun = _Begun(
-                session=session, turn=self._new_turn(session, request, parent), prompt=prompt
-            )
+            turn = self._new_turn(session, request, parent)
+            reply = ShownReply(turn, self._composer.reading(turn))
+            begun = _Begun(session=session, turn=turn, prompt=prompt, reply=reply)
             number = 0
             async with aclosing(self._events(begun)) as events:
                 async for event in events:
@@ -208,13 +208,13 @@ class EphemeralTurns:
 
     async def _events(self, begun: _Begun) -> AsyncGenerator[TurnEvent, None]:
         turn = begun.turn
-        generation = begun.prompt.generation(turn.id, begun.session, turn.params)
+        generation = begun.prompt.generation(turn.id, begun.session, self._composer.held(turn))
         stream = cast("AsyncGenerator[GenerationEvent, None]", self._engine.generate(generation))
         self._running[turn.id] = begun.session.owner
         self._idle.clear()
         try:
             async with aclosing(stream):
-                for event in opening(turn):
+                for event in (*opening(turn), *begun.reply.begin(None)):
                     yield event
                 async for generated in stream:
                     for event in self._take(begun, generated):
@@ -228,20 +228,21 @@ class EphemeralTurns:
             if not self._running:
                 self._idle.set()
         assert begun.ended is not None, "the stream ended without its end"
-        for event in closing(begun.ended):
+        _, last = begun.reply.close(begun.ended)
+        for event in last:
             yield event
 
     def _take(self, begun: _Begun, generated: GenerationEvent) -> tuple[TurnEvent, ...]:
-        text = ""
         match generated:
             case GenerationStarted():
                 begun.started = generated
             case GenerationDelta():
-                text = begun.reply.take(generated)
+                return begun.reply.take(generated)
             case GenerationFinished():
-                text = begun.reply.finish(generated)
+                events = begun.reply.finish(generated)
                 begun.ended = self._ended(begun, generated)
-        return delta(begun.turn, text, is_first=begun.reply.num_deltas == 1) if text else ()
+                return events
+        return ()
 
     def _ended(self, begun: _Begun, finished: GenerationFinished) -> Turn:
         turn, started = begun.turn, begun.started
@@ -253,10 +254,16 @@ class EphemeralTurns:
             begun.reply.onto(turn),
             status=TurnStatus.INTERRUPTED if is_cut else status,
             incomplete_reason=SERVER_RESTART if is_cut else reason,
-            usage=to_usage(started.claim, finished) if started is not None else None,
+            usage=None if started is None else self._usage(begun, started, finished),
             timing=to_timing(finished, 0.0),
             finished_at=self._clock(),
         )
+
+    def _usage(
+        self, begun: _Begun, started: GenerationStarted, finished: GenerationFinished
+    ) -> Usage:
+        reasoning = begun.reply.num_reasoning_tokens
+        return to_usage(started.claim, finished, reasoning_tokens=reasoning)
 
     async def _keep(self, begun: _Begun, ended: Turn) -> bool:
         if ended.status is not TurnStatus.COMPLETED:
@@ -305,19 +312,8 @@ class EphemeralTurns:
     def _new_turn(self, session: Session, request: TurnRequest, parent: Turn | None) -> Turn:
         now = self._clock()
         turn_id = new_turn_id(now)
-        items = tuple(
-            Item(
-                id=new_item_id(now),
-                session_id=session.id,
-                turn_id=turn_id,
-                kind=ItemKind.MESSAGE,
-                role=message.role,
-                text=message.text,
-                status="completed",
-                created_at=now,
-            )
-            for message in request.input
-        )
+        drafts = [draft for message in request.input for draft in drafts_of(message)]
+        items = tuple(new_item(draft, session.id, turn_id, now) for draft in drafts)
         return Turn(
             id=turn_id,
             session_id=session.id,

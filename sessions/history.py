@@ -5,21 +5,34 @@ a summary in the place of everything earlier.
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from datetime import datetime
 
+from sessions.item_kind import ItemKind
+from sessions.item_messages import SUMMARY_HEAD, messages_of
 from sessions.terms import Terms
-from sessions.types import InputMessage, Session, Turn
-
-SUMMARY_HEAD = "Summary of the conversation so far:\n\n"
+from sessions.types import InputMessage, Item, ItemId, ReasoningPolicy, Session, Turn, TurnStatus
 
 
-def under(terms: Terms, session: Session, base: Turn | None) -> Session:
-    """The session as a turn's terms have it; `base` is the turn whose log it would go on from."""
-    is_alike = base is None or base.terms.instructions == terms.instructions
-    if terms.instructions is None:
-        return session if is_alike else replace(session, is_reinstructed=True)
-    is_reinstructed = session.is_reinstructed or not is_alike
-    return replace(session, instructions=terms.instructions, is_reinstructed=is_reinstructed)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Frame:
+    """What a prompt is written under: the session as the turn's terms have it, and the time."""
+
+    session: Session
+    terms: Terms
+    clock_at: datetime
+
+
+def under(terms: Terms, session: Session, base: Turn | None, clock_at: datetime) -> Frame:
+    """The frame of a turn; `base` is the turn whose log it would go on from."""
+    is_alike = base is None or (
+        base.terms.instructions == terms.instructions and base.terms.tools == terms.tools
+    )
+    if not is_alike:
+        session = replace(session, is_reinstructed=True)
+    if terms.instructions is not None:
+        session = replace(session, instructions=terms.instructions)
+    return Frame(session=session, terms=terms, clock_at=clock_at)
 
 
 def lead(session: Session, terms: Terms) -> tuple[InputMessage, ...]:
@@ -41,7 +54,42 @@ def opening(turn: Turn) -> tuple[InputMessage, ...]:
 
 def given(turn: Turn) -> tuple[InputMessage, ...]:
     """A turn's input."""
-    return tuple(InputMessage(role=item.role, text=item.text) for item in turn.input_items)
+    return messages_of(turn.input_items)
+
+
+def made(turn: Turn) -> tuple[Item, ...]:
+    """The items that an ended turn's reply became."""
+    assert turn.finished_at is not None, f"{turn.id} has not ended"
+    if not turn.terms.has_reply:
+        return ()
+    if turn.terms.is_parsed:
+        return tuple(
+            Item(
+                id=ItemId(item.id),
+                session_id=turn.session_id,
+                turn_id=turn.id,
+                kind=item.kind,
+                role="assistant",
+                text=item.text,
+                status=item.status,
+                payload=item.payload,
+                created_at=turn.finished_at,
+            )
+            for item in turn.output
+        )
+    if not turn.reply_text and turn.status is TurnStatus.FAILED:
+        return ()
+    item = Item(
+        id=turn.reply_item_id,
+        session_id=turn.session_id,
+        turn_id=turn.id,
+        kind=ItemKind.MESSAGE,
+        role="assistant",
+        text=turn.reply_text,
+        status="completed" if turn.status is TurnStatus.COMPLETED else "incomplete",
+        created_at=turn.finished_at,
+    )
+    return (item,)
 
 
 def told(
@@ -52,14 +100,20 @@ def told(
     for turn in turns:
         if turn.terms.summary is not None:
             messages = [*lead(session, turn.terms)]
-        messages += [
-            message
-            for item, message in zip(turn.input_items, given(turn), strict=True)
-            if item.id not in turn.deleted_items
-        ]
-        if turn.terms.has_reply and turn.reply_item_id not in turn.deleted_items:
-            messages.append(InputMessage(role="assistant", text=retell(turn.reply_text)))
+        messages += messages_of(i for i in turn.input_items if i.id not in turn.deleted_items)
+        messages += _replied(turn, session, retell)
     return tuple(messages)
+
+
+def _replied(
+    turn: Turn, session: Session, retell: Callable[[str], str]
+) -> tuple[InputMessage, ...]:
+    left = [item for item in made(turn) if item.id not in turn.deleted_items]
+    if turn.terms.is_parsed:
+        is_dropped = session.reasoning is ReasoningPolicy.DROP
+        hidden = {ItemKind.COMPACTION, *([ItemKind.REASONING] if is_dropped else [])}
+        return messages_of(item for item in left if item.kind not in hidden)
+    return tuple(InputMessage(role="assistant", text=retell(item.text)) for item in left)
 
 
 def _summary(terms: Terms) -> tuple[InputMessage, ...]:

@@ -7,7 +7,7 @@ import secrets
 from datetime import datetime
 
 from sessions.api_keys import KeyId
-from sessions.types import ItemId, SessionId, TurnId
+from sessions.types import ItemId, ItemKind, SessionId, TurnId
 
 
 def new_session_id(now: datetime) -> SessionId:
@@ -23,6 +23,19 @@ def new_turn_id(now: datetime) -> TurnId:
 def new_item_id(now: datetime) -> ItemId:
     """A fresh `msg_…`."""
     return ItemId(_new_id("msg", now))
+
+
+_PREFIXES = {
+    ItemKind.FUNCTION_CALL: "fc",
+    ItemKind.FUNCTION_CALL_OUTPUT: "fco",
+    ItemKind.REASONING: "rs",
+    ItemKind.COMPACTION: "cmp",
+}
+
+
+def new_id_of_kind(kind: ItemKind, now: datetime) -> ItemId:
+    """A fresh id of an item: `msg_…`, `fc_…`, `rs_…`."""
+    return ItemId(_new_id(_PREFIXES.get(kind, "msg"), now))
 
 
 def new_branch_id(now: datetime) -> str:

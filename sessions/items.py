@@ -3,9 +3,9 @@
 from collections.abc import Callable, Sequence
 from datetime import datetime
 
-from sessions import rows
 from sessions.admission import Admission
 from sessions.errors import ItemNotFoundError
+from sessions.history import made
 from sessions.store import Store
 from sessions.types import (
     InputMessage,
@@ -65,10 +65,3 @@ class Items:
         Raises ItemNotFoundError, also for one from before a fork.
         """
         await self._store.delete_item(owner, session_id, item_id, self._clock())
-
-
-def made(turn: Turn) -> tuple[Item, ...]:
-    """The items that an ended turn's reply became."""
-    if not turn.terms.has_reply or not turn.reply_text:
-        return ()
-    return (rows.reply_item(turn),)

@@ -4,7 +4,9 @@ from model.messages import ClaimReport, GenerationFinished
 from sessions.types import Timing, Usage
 
 
-def to_usage(claim: ClaimReport, finished: GenerationFinished) -> Usage:
+def to_usage(
+    claim: ClaimReport, finished: GenerationFinished, *, reasoning_tokens: int = 0
+) -> Usage:
     """A turn's tokens; what was not reused was computed, and is in the cache now."""
     return Usage(
         input_tokens=claim.num_prompt_tokens,
@@ -13,6 +15,7 @@ def to_usage(claim: ClaimReport, finished: GenerationFinished) -> Usage:
         output_tokens=len(finished.token_ids),
         num_rows_computed=finished.num_rows_computed,
         claim=claim,
+        reasoning_tokens=reasoning_tokens,
     )
 
 

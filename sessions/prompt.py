@@ -22,10 +22,13 @@ from model.errors import EngineUnavailableError
 from model.messages import GenerationRequest
 from sessions import history
 from sessions.errors import ConflictError
+from sessions.history import Frame
 from sessions.public_prefix import PublicPrefixes
 from sessions.rendering import Renderer
+from sessions.shown_reply import Reading
 from sessions.terms import PLAIN, Terms
 from sessions.token_log import RecentLogs, TokenSpan, TurnLog, common_prefix, unroll
+from sessions.tools import ToolMode
 from sessions.types import (
     InputMessage,
     ReasoningPolicy,
@@ -133,6 +136,26 @@ class PromptComposer:
         """Keep the log of a turn that has just ended; the next one will be built on it."""
         self._recent.put(log)
 
+    def held(self, turn: Turn) -> SamplingParams:
+        """How a turn's reply is drawn: held to the form that its terms ask for."""
+        terms, calling = turn.terms, self.renderer.calling
+        grammar = calling.grammar(terms.tools, terms.choice) if terms.has_reply else None
+        if grammar is None and terms.form is not None and terms.has_reply:
+            grammar = calling.form_of_answer(terms.form)
+        return turn.params if grammar is None else replace(turn.params, grammar=grammar)
+
+    def reading(self, turn: Turn) -> Reading | None:
+        """How a turn's reply is taken apart; None if it is not."""
+        terms, calling = turn.terms, self.renderer.calling
+        if not terms.is_parsed:
+            return None
+        ends = frozenset(self._engine.info.eos_token_ids)
+        is_bound = terms.form is not None or terms.choice.mode is ToolMode.REQUIRED
+        return Reading(
+            parser=calling.parser(terms.choice.of(terms.tools), is_bound=is_bound),
+            unseen=lambda ids: calling.unseen([i for i in ids if i not in ends]),
+        )
+
     async def compose(
         self,
         session: Session,
@@ -146,33 +169,26 @@ class PromptComposer:
         """
         clock_at = await self._store.clock_at(session.id)
         base = await self._base_after(parent) if parent is not None else None
-        session = history.under(terms, session, base)
+        frame = history.under(terms, session, base, clock_at)
         if base is None or terms.summary is not None:
-            told = (*history.lead(session, terms), *messages)
-            prompt = Prompt(token_ids=await self._whole(told, clock_at))
+            told = (*history.lead(frame.session, terms), *messages)
+            prompt = Prompt(token_ids=await self._whole(told, frame))
         else:
-            prompt = await self._compose(session, base, messages, clock_at)
-        return await self._placed(prompt, session, parent, clock_at)
+            prompt = await self._compose(frame, base, messages)
+        return await self._placed(prompt, frame, parent)
 
-    async def _compose(
-        self,
-        session: Session,
-        base: Turn,
-        messages: Sequence[InputMessage],
-        clock_at: datetime,
-    ) -> Prompt:
+    async def _compose(self, frame: Frame, base: Turn, messages: Sequence[InputMessage]) -> Prompt:
         log = await self.log(base.id)
-        is_edited = session.edited_at is not None and base.created_at <= session.edited_at
+        edited_at = frame.session.edited_at
+        is_edited = edited_at is not None and base.created_at <= edited_at
         is_continued = (
-            base.terms.has_reply
-            and not is_edited
-            and await self._is_instructed(session, log, clock_at)
+            base.terms.has_reply and not is_edited and await self._is_instructed(frame, log)
         )
         if is_continued and log.span.fingerprint == self._engine.info.fingerprint:
-            appended = await self._append(session, log, messages, clock_at)
+            appended = await self._append(frame, log, messages)
             if appended is not None:
                 return appended
-        prompt = await self._render_again(session, log, messages, clock_at)
+        prompt = await self._render_again(frame, log, messages)
         # Where nothing was replied the log ends with the opening of a reply, which nobody misses.
         return prompt if base.terms.has_reply else replace(prompt, diverged_at=None)
 
@@ -181,7 +197,7 @@ class PromptComposer:
 
         None when that is the turn's log and no more, which is there to be continued.
         """
-        ahead = Terms(instructions=turn.terms.instructions)
+        ahead = Terms(instructions=turn.terms.instructions, tools=turn.terms.tools)
         one, other = [
             await self.compose(session, turn, (InputMessage(role="user", text=text),), ahead)
             for text in ("x", "y")
@@ -199,8 +215,8 @@ class PromptComposer:
         log, terms = await self.log(sibling.id), sibling.terms
         clock_at = await self._store.clock_at(session.id)
         is_same = log.span.fingerprint == self._engine.info.fingerprint
-        under = history.under(terms, session, sibling)
-        if not is_same or not await self._is_instructed(under, log, clock_at):
+        frame = history.under(terms, session, sibling, clock_at)
+        if not is_same or not await self._is_instructed(frame, log):
             return await self.compose(session, parent, messages, terms)
         return await self.recall(session, sibling, parent)
 
@@ -220,7 +236,9 @@ class PromptComposer:
         )
         clock_at = await self._store.clock_at(session.id)
         near = sibling if has_table else parent
-        return await self._placed(prompt, session, near, clock_at)
+        return await self._placed(
+            prompt, history.under(sibling.terms, session, sibling, clock_at), near
+        )
 
     async def recall_cut(
         self, session: Session, cut: Turn, parent: Turn | None
@@ -253,17 +271,17 @@ class PromptComposer:
             known_fingerprint=span.fingerprint,
         )
 
-    async def _placed(
-        self, prompt: Prompt, session: Session, near: Turn | None, clock_at: datetime
-    ) -> Prompt:
+    async def _placed(self, prompt: Prompt, frame: Frame, near: Turn | None) -> Prompt:
         """Say where else its history may lie, and how much of it is everybody's."""
         assert self._public is not None, "composed without a renderer"
-        is_elsewhere = near is not None and near.session_id != session.id
-        lead = history.instructions(session)
+        is_elsewhere = near is not None and near.session_id != frame.session.id
+        lead, clock_at = history.instructions(frame.session), frame.clock_at
+        count = self._public.count
+        has_tools = bool(frame.terms.tools)  # which are told in front, and are the owner's own
         return replace(
             prompt,
             origin_id=near.session_id if near is not None and is_elsewhere else None,
-            num_public_tokens=await asyncio.to_thread(self._public.count, lead, clock_at),
+            num_public_tokens=0 if has_tools else await asyncio.to_thread(count, lead, clock_at),
         )
 
     async def log(self, turn_id: TurnId) -> TurnLog:
@@ -285,15 +303,16 @@ class PromptComposer:
         return None if span.base_id is None else (await self._store.base_turns(span.base_id))[-1]
 
     async def _append(
-        self, session: Session, log: TurnLog, messages: Sequence[InputMessage], clock_at: datetime
+        self, frame: Frame, log: TurnLog, messages: Sequence[InputMessage]
     ) -> Prompt | None:
+        session = frame.session
         renderer = self.renderer
-        has_system = renderer.minds_system and await self._has_system(session, log)
+        has_system = renderer.minds_system and await self._has_system(frame, log)
         added = await asyncio.to_thread(
             renderer.follow,
             tuple(messages),
             has_system=has_system,
-            clock_at=clock_at,
+            clock_at=frame.clock_at,
             only_answers=session.reasoning is not ReasoningPolicy.TEMPLATE,
         )
         if added is None:
@@ -330,10 +349,10 @@ class PromptComposer:
         )
 
     async def _render_again(
-        self, session: Session, log: TurnLog, messages: Sequence[InputMessage], clock_at: datetime
+        self, frame: Frame, log: TurnLog, messages: Sequence[InputMessage]
     ) -> Prompt:
-        history = await self._history(session, log)
-        ids = await self._whole((*history, *messages), clock_at)
+        told = await self._history(frame, log)
+        ids = await self._whole((*told, *messages), frame)
         base_id, fingerprint = log.span.turn_id, log.span.fingerprint
         if fingerprint != self._engine.info.fingerprint:
             # Ids of another model: nothing is kept, but the engine may say why.
@@ -350,25 +369,27 @@ class PromptComposer:
     def _ends_itself(self, reply_ids: tuple[int, ...]) -> bool:
         return bool(reply_ids) and reply_ids[-1] in self._engine.info.eos_token_ids
 
-    async def _whole(
-        self, messages: tuple[InputMessage, ...], clock_at: datetime
-    ) -> tuple[int, ...]:
-        return await asyncio.to_thread(self.renderer.whole, messages, clock_at=clock_at)
+    async def _whole(self, messages: tuple[InputMessage, ...], frame: Frame) -> tuple[int, ...]:
+        return await asyncio.to_thread(
+            self.renderer.whole, messages, clock_at=frame.clock_at, tools=frame.terms.tools
+        )
 
-    async def _history(self, session: Session, log: TurnLog) -> tuple[InputMessage, ...]:
+    async def _history(self, frame: Frame, log: TurnLog) -> tuple[InputMessage, ...]:
+        session = frame.session
         is_dropped = session.reasoning is ReasoningPolicy.DROP
         retell = self.renderer.answer if is_dropped else self.renderer.retell
         turns = await self._store.base_turns(log.span.turn_id)
         return history.told(session, turns, retell)
 
-    async def _is_instructed(self, session: Session, log: TurnLog, clock_at: datetime) -> bool:
-        """Whether a log begins with the instructions that the session has now."""
-        if not session.is_reinstructed:
+    async def _is_instructed(self, frame: Frame, log: TurnLog) -> bool:
+        """Whether a log begins with the instructions and tools that there are now."""
+        if not frame.session.is_reinstructed:
             return True
         first = (await self._store.base_turns(log.span.turn_id))[0]
-        said = (*history.instructions(session), *history.opening(first))
-        beginning = await self._whole(said, clock_at)
+        said = (*history.instructions(frame.session), *history.opening(first))
+        beginning = await self._whole(said, frame)
         return log.token_ids[: len(beginning)] == beginning
 
-    async def _has_system(self, session: Session, log: TurnLog) -> bool:
-        return self.renderer.begins_with_system(await self._history(session, log))
+    async def _has_system(self, frame: Frame, log: TurnLog) -> bool:
+        told = await self._history(frame, log)
+        return self.renderer.begins_with_system(told, frame.terms.tools)

@@ -7,6 +7,7 @@ same numbers; `delta_lengths` says how the reply had been cut.
 from collections.abc import Iterator
 from dataclasses import replace
 
+from sessions.output import told
 from sessions.types import (
     ReplyDelta,
     ReplyItemAdded,
@@ -27,6 +28,10 @@ from sessions.types import (
 def replay(turn: Turn) -> tuple[TurnEvent, ...]:
     """All events of a turn; of one still active those that its reply so far has made."""
     events = list(opening(turn))
+    if turn.terms.is_parsed:
+        for index, item in enumerate(turn.output):
+            events.extend(told(index, item))
+        return (*events, *(() if turn.status.is_active else ending(turn)))
     for number, text in enumerate(_deltas(turn)):
         events.extend(delta(turn, text, is_first=number == 0))
     if not turn.status.is_active:
@@ -41,6 +46,7 @@ def opening(turn: Turn) -> tuple[TurnEvent, ...]:
         status=TurnStatus.PENDING,
         reply_text="",
         delta_lengths=(),
+        output=(),
         incomplete_reason=None,
         error=None,
         usage=None,
@@ -64,7 +70,12 @@ def closing(turn: Turn) -> tuple[TurnEvent, ...]:
     assert not turn.status.is_active, turn.status
     if turn.status is TurnStatus.FAILED:
         return (TurnEnded(turn),)
-    events = list(_item_closed(turn) if turn.terms.has_reply else ())
+    return (*(_item_closed(turn) if turn.terms.has_reply else ()), *ending(turn))
+
+
+def ending(turn: Turn) -> tuple[TurnEvent, ...]:
+    """What comes behind the items of an ended turn."""
+    events: list[TurnEvent] = []
     if turn.usage is not None and turn.timing is not None:
         events.append(TurnMetrics(turn.id, turn.usage, turn.timing))
     events.append(TurnEnded(turn))

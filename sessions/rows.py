@@ -9,6 +9,7 @@ from model.config import SamplingParams
 from model.grammar import Grammar, GrammarKind
 from model.messages import ClaimReport, MissReason
 from sessions.folding import fold
+from sessions.output import OutputItem
 from sessions.tables import NodeRow, ResponseRow, SearchEntryRow, SessionRow, TokenSpanRow
 from sessions.terms import Terms
 from sessions.token_log import TokenSpan, pack_ids, unpack_ids
@@ -71,9 +72,12 @@ def from_session(session: Session) -> dict[str, Any]:
     }
 
 
-def to_turn(row: ResponseRow, inputs: Sequence[NodeRow], reply: NodeRow | None) -> Turn:
+def to_turn(row: ResponseRow, inputs: Sequence[NodeRow], outputs: Sequence[NodeRow]) -> Turn:
     """A turn as stored; without a reply's node its text is what the last checkpoint had."""
-    nodes = (*inputs, *(() if reply is None else (reply,)))
+    nodes, terms = (*inputs, *outputs), Terms.of_stored(row.request.get("terms", {}))
+    pieces: Sequence[Any] = row.delta_lengths
+    output = tuple(OutputItem.of_stored(item) for item in pieces) if terms.is_parsed else ()
+    is_whole = bool(outputs) and not terms.is_parsed
     return Turn(
         id=TurnId(row.id),
         session_id=SessionId(row.session_id),
@@ -84,14 +88,15 @@ def to_turn(row: ResponseRow, inputs: Sequence[NodeRow], reply: NodeRow | None) 
         model=row.model,
         input_items=tuple(to_item(node) for node in inputs),
         reply_item_id=ItemId(row.reply_node_id),
-        reply_text=reply.text if reply is not None else row.partial_text or "",
-        delta_lengths=tuple(row.delta_lengths),
+        reply_text=outputs[0].text if is_whole else row.partial_text or "",
+        delta_lengths=() if terms.is_parsed else tuple(pieces),
+        output=output,
         incomplete_reason=row.incomplete_reason,
         error=TurnError(**row.error) if row.error is not None else None,
         usage=_to_usage(row.usage) if row.usage is not None else None,
         timing=Timing(**row.timing) if row.timing is not None else None,
         metadata=dict(row.labels),
-        terms=Terms.of_stored(row.request.get("terms", {})),
+        terms=terms,
         deleted_items=frozenset(ItemId(n.id) for n in nodes if n.deleted_at is not None),
         created_at=row.created_at,
         finished_at=row.finished_at,
@@ -108,6 +113,7 @@ def to_item(node: NodeRow) -> Item:
         role=node.role,
         text=node.text,
         status=node.status,
+        payload=node.payload,
         created_at=node.created_at,
     )
 
@@ -124,14 +130,14 @@ def from_item(item: Item, *, position: int, parent_id: str | None, is_output: bo
         kind=item.kind.value,
         role=item.role,
         text=item.text,
-        payload=None,
+        payload=item.payload,
         status=item.status,
         created_at=item.created_at,
     )
 
 
 def search_entries(nodes: Sequence[NodeRow]) -> list[SearchEntryRow]:
-    """By what the nodes can be found; one without text can't."""
+    """By what the nodes can be found: the words of messages."""
     return [
         SearchEntryRow(
             session_id=node.session_id,
@@ -140,23 +146,8 @@ def search_entries(nodes: Sequence[NodeRow]) -> list[SearchEntryRow]:
             text=fold(node.text),
         )
         for node in nodes
-        if node.text
+        if node.text and node.kind == ItemKind.MESSAGE
     ]
-
-
-def reply_item(turn: Turn) -> Item:
-    """The item that an ended turn's reply becomes."""
-    assert turn.finished_at is not None, f"{turn.id} has not ended"
-    return Item(
-        id=turn.reply_item_id,
-        session_id=turn.session_id,
-        turn_id=turn.id,
-        kind=ItemKind.MESSAGE,
-        role="assistant",
-        text=turn.reply_text,
-        status="completed" if turn.status is TurnStatus.COMPLETED else "incomplete",
-        created_at=turn.finished_at,
-    )
 
 
 def to_span(row: TokenSpanRow) -> TokenSpan:
@@ -199,12 +190,19 @@ def to_params(stored: dict[str, Any]) -> SamplingParams:
     return SamplingParams(**known)
 
 
+def pieces_of(turn: Turn) -> list[Any]:
+    """How a reply was shown: the lengths of its pieces, or its items, each with those."""
+    if turn.terms.is_parsed:
+        return [item.to_stored() for item in turn.output]
+    return list(turn.delta_lengths)
+
+
 def ending_values(turn: Turn) -> dict[str, Any]:
     """What an UPDATE sets when a turn has ended."""
     return {
         "status": turn.status.value,
-        "partial_text": None,
-        "delta_lengths": list(turn.delta_lengths),
+        "partial_text": turn.reply_text if turn.terms.is_parsed else None,
+        "delta_lengths": pieces_of(turn),
         "incomplete_reason": turn.incomplete_reason,
         "error": asdict(turn.error) if turn.error is not None else None,
         "usage": asdict(turn.usage) if turn.usage is not None else None,

@@ -22,6 +22,7 @@ from sessions.errors import (
     TurnNotFoundError,
 )
 from sessions.item_store import ItemStore
+from sessions.output import cut_short
 from sessions.queries import (
     OWN,
     ancestor_ids,
@@ -181,7 +182,7 @@ class Store(ItemStore):
         values = {
             "status": TurnStatus.RUNNING.value,
             "partial_text": checkpoint.text,
-            "delta_lengths": list(checkpoint.delta_lengths),
+            "delta_lengths": checkpoint.pieces,
             "lease_until": lease.until,
         }
         async with self._database.writing() as tx:
@@ -224,6 +225,7 @@ class Store(ItemStore):
             found = (await tx.scalars(query.with_for_update())).all()
             for turn in await _to_turns(tx, found):
                 ended = replace(turn, status=TurnStatus.INTERRUPTED, finished_at=now)
+                ended = replace(ended, output=cut_short(turn.output))
                 statement = update(ResponseRow).where(ResponseRow.id == turn.id)
                 values = {**rows.ending_values(ended), "epoch": ResponseRow.epoch + 1}
                 await tx.execute(statement.values(**values), execution_options=OWN)
@@ -250,13 +252,13 @@ async def _to_turns(tx: AsyncSession, found: Sequence[ResponseRow]) -> tuple[Tur
     wanted = {row.input_response_id for row in found} | {row.id for row in found}
     query = select(NodeRow).where(NodeRow.response_id.in_(wanted)).order_by(NodeRow.position)
     inputs: dict[str, list[NodeRow]] = {}
-    replies: dict[str, NodeRow] = {}
+    replies: dict[str, list[NodeRow]] = {}
     for node in await tx.scalars(query):
         if node.is_output:
-            replies[node.response_id] = node
+            replies.setdefault(node.response_id, []).append(node)
         else:
             inputs.setdefault(node.response_id, []).append(node)
     return tuple(
-        rows.to_turn(row, inputs.get(row.input_response_id, ()), replies.get(row.id))
+        rows.to_turn(row, inputs.get(row.input_response_id, ()), replies.get(row.id, ()))
         for row in found
     )

@@ -4,8 +4,13 @@ Every turn has terms; those of a plain turn say nothing. They are the turn's alo
 has its own, and what it does not name it does not inherit.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
+
+from model.grammar import Grammar, GrammarKind
+from sessions.tools import Tool, ToolChoice, ToolMode
+
+FREE = ToolChoice()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -15,12 +20,19 @@ class Terms:
     `instructions` stand in the session's place; None: the session's own.
     `has_reply` False: the turn only puts its input in, and what follows comes right behind it.
     `summary` stands for all that came before the turn; None: nothing is left out.
+    `is_parsed`: its reply is taken apart into items; otherwise it is one message.
+    `tools` are what the model is told it may call, `choice` what of them it may; `form` is what
+    holds its answer.
     `shown` is what the surface that asked shows again of its request, as JSON values.
     """
 
     instructions: str | None = None
     has_reply: bool = True
     summary: str | None = None
+    is_parsed: bool = False
+    tools: tuple[Tool, ...] = ()
+    choice: ToolChoice = FREE
+    form: Grammar | None = None
     shown: dict[str, Any] = field(default_factory=dict)
 
     def to_stored(self) -> dict[str, Any]:
@@ -29,6 +41,10 @@ class Terms:
             "instructions": self.instructions,
             "has_reply": None if self.has_reply else False,
             "summary": self.summary,
+            "is_parsed": self.is_parsed or None,
+            "tools": [asdict(tool) for tool in self.tools] or None,
+            "choice": None if self.choice == FREE else _choice_to_stored(self.choice),
+            "form": None if self.form is None else asdict(self.form),
             "shown": self.shown or None,
         }
         return {name: value for name, value in values.items() if value is not None}
@@ -36,7 +52,25 @@ class Terms:
     @classmethod
     def of_stored(cls, stored: dict[str, Any]) -> "Terms":
         """The inverse of `to_stored`; what a newer version added is left out."""
-        return cls(**{k: v for k, v in stored.items() if k in cls.__dataclass_fields__})
+        known = {k: v for k, v in stored.items() if k in cls.__dataclass_fields__}
+        if "tools" in known:
+            known["tools"] = tuple(Tool(**tool) for tool in known["tools"])
+        if "choice" in known:
+            known["choice"] = _choice_of_stored(known["choice"])
+        if "form" in known:
+            kind = GrammarKind(known["form"]["kind"])
+            known["form"] = Grammar(**{**known["form"], "kind": kind})
+        return cls(**known)
+
+
+def _choice_to_stored(choice: ToolChoice) -> dict[str, Any]:
+    names = None if choice.names is None else sorted(choice.names)
+    return {"mode": choice.mode.value, "names": names, "is_parallel": choice.is_parallel}
+
+
+def _choice_of_stored(stored: dict[str, Any]) -> ToolChoice:
+    names = None if stored["names"] is None else frozenset(stored["names"])
+    return ToolChoice(mode=ToolMode(stored["mode"]), names=names, is_parallel=stored["is_parallel"])
 
 
 PLAIN = Terms()

@@ -19,6 +19,7 @@ from structlog.contextvars import bind_contextvars
 from model.engine import Engine
 from model.errors import ModelError
 from model.messages import (
+    ClaimReport,
     FinishReason,
     GenerationDelta,
     GenerationEvent,
@@ -30,12 +31,12 @@ from sessions.checkpoints import Checkpoints, LeaseLostError
 from sessions.errors import SessionsError, StoreUnavailableError
 from sessions.feed import TurnFeed
 from sessions.measures import to_timing, to_usage
-from sessions.replay import closing, delta, opening
-from sessions.reply import GrowingReply
+from sessions.replay import opening
+from sessions.shown_reply import ShownReply
 from sessions.store import Store
 from sessions.token_log import TurnLog
 from sessions.turn_writes import Checkpoint
-from sessions.types import Turn, TurnEnded, TurnError, TurnId, TurnStatus
+from sessions.types import Turn, TurnEnded, TurnError, TurnId, TurnStatus, Usage
 
 logger = logging.getLogger(__name__)
 
@@ -90,7 +91,7 @@ class TurnRunner:
         self._on_begin = on_begin
         self._on_end = on_end
         self._admitted: Admitted | None = None
-        self._reply = GrowingReply()
+        self._reply: ShownReply | None = None
         self._cut_as: TurnStatus | None = None  # how it ends when it is told to
         self._deadline: asyncio.Timeout | None = None
         self._started: GenerationStarted | None = None
@@ -112,7 +113,12 @@ class TurnRunner:
         turn = self._admitted.turn
         if self._started is not None:
             turn = replace(turn, status=TurnStatus.RUNNING)
-        return self._reply.onto(turn)
+        return self._shown.onto(turn)
+
+    @property
+    def _shown(self) -> ShownReply:
+        assert self._reply is not None, "not admitted yet"
+        return self._reply
 
     @property
     def is_admitted(self) -> bool:
@@ -177,9 +183,9 @@ class TurnRunner:
         )
         # For every record of this task, and of those that begin in it.
         bind_contextvars(owner=admitted.session.owner, **admitted.turn.log_ids)
+        self._reply = ShownReply(admitted.turn, admitted.reading)
         self.feed.append(*opening(admitted.turn))
-        if admitted.partial is not None:
-            self._show(admitted, self._reply.begin(admitted.partial))
+        self.feed.append(*self._reply.begin(admitted.partial))
         self._on_begin(self, admitted.turn.id)
         self._answer(admitted.turn)
 
@@ -214,35 +220,30 @@ class TurnRunner:
                     # The first call may have come before the engine knew the generation.
                     await self._engine.cancel(admitted.turn.id)
             case GenerationDelta():
-                self._show(admitted, self._reply.take(event))
+                self.feed.append(*self._shown.take(event))
                 self._keep(admitted)
             case GenerationFinished():
-                self._show(admitted, self._reply.finish(event))
+                self.feed.append(*self._shown.finish(event))
                 self._finished = event
-
-    def _show(self, admitted: Admitted, text: str) -> None:
-        if text:
-            is_first = self._reply.num_deltas == 1
-            self.feed.append(*delta(admitted.turn, text, is_first=is_first))
 
     def _keep(self, admitted: Admitted) -> None:
         """Begin a checkpoint: of the first delta at once, then as often as the rules say."""
         assert self._checkpoints is not None, "a delta before the beginning"
         self._checkpoints.check()
         now = self._clock()
-        if self._reply.num_deltas == 0 or not self._checkpoints.is_due(now):
+        if self._shown.is_empty or not self._checkpoints.is_due(now):
             return
         checkpoint = Checkpoint(
-            text=self._reply.text,
-            delta_lengths=self._reply.delta_lengths,
-            ids=admitted.span.ids + self._reply.ids,
+            text=self._shown.text,
+            pieces=self._shown.pieces,
+            ids=admitted.span.ids + self._shown.ids,
         )
         lease = replace(admitted.lease, until=now + timedelta(seconds=self._rules.lease_s))
         self._checkpoints.take(lease, checkpoint, now)
 
     def _outcome(self, admitted: Admitted) -> Turn:
         """The turn as it ended."""
-        turn = replace(self._reply.onto(admitted.turn), finished_at=self._clock())
+        turn = replace(self._shown.onto(admitted.turn), finished_at=self._clock())
         finished = self._finished
         if finished is None:
             if self._cut_as is not None:
@@ -257,10 +258,13 @@ class TurnRunner:
             turn,
             status=TurnStatus.COMPLETED if is_done else ENDINGS[finished.reason],
             incomplete_reason=None if is_done else CUTS.get(finished.reason),
-            usage=to_usage(claim, finished) if claim is not None else None,
+            usage=None if claim is None else self._usage(claim, finished),
             timing=to_timing(finished, before_s),
         )
         return self._cut_short(turn) if finished.reason is FinishReason.CANCELLED else turn
+
+    def _usage(self, claim: ClaimReport, finished: GenerationFinished) -> Usage:
+        return to_usage(claim, finished, reasoning_tokens=self._shown.num_reasoning_tokens)
 
     def _cut_short(self, turn: Turn) -> Turn:
         if self._cut_as is TurnStatus.INTERRUPTED:
@@ -269,14 +273,15 @@ class TurnRunner:
 
     async def _end(self, admitted: Admitted, ended: Turn) -> None:
         """Make the end durable, then show it."""
-        ids = admitted.span.ids + self._reply.ids
+        ids = admitted.span.ids + self._shown.ids
+        ended, last = self._shown.close(ended)
         if not await self._commit(admitted, ended, ids):
             await self._concede(admitted)
             return
         self._ended = ended
-        self.feed.append(*closing(ended))
+        self.feed.append(*last)
         span = replace(admitted.span, ids=ids)
-        log = TurnLog(span=span, token_ids=admitted.prompt.token_ids + self._reply.ids)
+        log = TurnLog(span=span, token_ids=admitted.prompt.token_ids + self._shown.ids)
         self._on_end(admitted, ended, log)
 
     async def _commit(self, admitted: Admitted, ended: Turn, ids: tuple[int, ...]) -> bool:
@@ -323,11 +328,11 @@ class TurnRunner:
             logger.exception("%s: its end can't be written", admitted.turn.id)
         if not self.feed.is_closed:
             # Readers must not wait for the store: recovery will find the turn there, active.
-            self._ended = self._failed(admitted, exc)
-            self.feed.append(*closing(self._ended))
+            self._ended, last = self._shown.close(self._failed(admitted, exc))
+            self.feed.append(*last)
 
     def _failed(self, admitted: Admitted, exc: Exception) -> Turn:
-        turn = replace(self._reply.onto(admitted.turn), finished_at=self._clock())
+        turn = replace(self._shown.onto(admitted.turn), finished_at=self._clock())
         return replace(turn, status=TurnStatus.FAILED, error=_to_error(exc))
 
 

@@ -13,6 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from sessions import rows
 from sessions.errors import RevisionConflictError, SessionNotFoundError
+from sessions.history import made
 from sessions.ids import new_branch_id
 from sessions.queries import OWN, is_active, result_count
 from sessions.session_events import ChangeKind, SessionEvent, record
@@ -49,10 +50,10 @@ class NewTurn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpoint:
-    """A running turn's reply so far; `ids` are all of its span's ids."""
+    """A running turn's reply so far, and how it was shown; `ids` are all of its span's ids."""
 
     text: str
-    delta_lengths: tuple[int, ...]
+    pieces: list[Any]
     ids: tuple[int, ...] = field(repr=False)
 
 
@@ -134,7 +135,7 @@ async def _last_node(tx: AsyncSession, turn_id: TurnId) -> str | None:
         select(NodeRow.id)
         .where(
             or_(
-                NodeRow.id == response.reply_node_id,
+                and_(NodeRow.response_id == response.id, NodeRow.is_output),
                 and_(NodeRow.response_id == response.input_response_id, ~NodeRow.is_output),
             )
         )
@@ -165,17 +166,25 @@ async def set_ids(tx: AsyncSession, turn_id: TurnId, ids: tuple[int, ...]) -> No
     await tx.execute(statement.values(ids=pack_ids(ids)), execution_options=OWN)
 
 
+def _output_rows(turn: Turn) -> list[NodeRow]:
+    """The nodes of its reply, a chain below its input."""
+    parent_id = turn.input_items[-1].id if turn.input_items else None
+    nodes = []
+    for position, item in enumerate(made(turn), len(turn.input_items)):
+        node = rows.from_item(item, position=position, parent_id=parent_id, is_output=True)
+        nodes.append(node)
+        parent_id = item.id
+    return nodes
+
+
 async def add_reply(tx: AsyncSession, turn: Turn) -> None:
-    """Insert the reply's node, unless there is to be none or a turn failed without one, and touch
+    """Insert the reply's nodes, unless there is to be none or a turn failed without one, and touch
     the session."""
     if turn.terms.has_reply and (turn.reply_text or turn.status is not TurnStatus.FAILED):
-        parent_id = turn.input_items[-1].id if turn.input_items else None
-        item = rows.reply_item(turn)
-        position = len(turn.input_items)
-        node = rows.from_item(item, position=position, parent_id=parent_id, is_output=True)
-        tx.add(node)
+        nodes = _output_rows(turn)
+        tx.add_all(nodes)
         await tx.flush()
-        tx.add_all(rows.search_entries([node]))
+        tx.add_all(rows.search_entries(nodes))
     statement = (
         update(SessionRow)
         .where(SessionRow.id == turn.session_id)

@@ -14,7 +14,10 @@ from model.config import (
     SamplingParams as SamplingParams,  # part of the vocabulary: app reads it here
 )
 from model.messages import ClaimReport
+from sessions.item_kind import ItemKind as ItemKind
 from sessions.messages import InputMessage as InputMessage
+from sessions.output import OutputEvent as OutputEvent
+from sessions.output import OutputItem as OutputItem
 from sessions.terms import PLAIN, Terms
 
 OwnerId = NewType("OwnerId", str)
@@ -46,19 +49,10 @@ class TurnStatus(StrEnum):
         return self in (TurnStatus.PENDING, TurnStatus.RUNNING)
 
 
-class ItemKind(StrEnum):
-    """What a node of the tree is. Only messages are made in this version."""
-
-    MESSAGE = "message"
-    FUNCTION_CALL = "function_call"
-    FUNCTION_CALL_OUTPUT = "function_call_output"
-    REASONING = "reasoning"
-    COMPACTION = "compaction"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Item:
-    """A stored node: one message of the conversation."""
+    """A stored node: one item of the conversation. `text` is a message's or reasoning's words, a
+    call's arguments or its output; `payload` names the call."""
 
     id: ItemId
     session_id: SessionId
@@ -67,6 +61,7 @@ class Item:
     role: str
     text: str
     status: str  # completed | incomplete | in_progress
+    payload: dict[str, Any] | None = None
     created_at: datetime
 
 
@@ -83,6 +78,7 @@ class Usage:
     output_tokens: int
     num_rows_computed: int
     claim: ClaimReport
+    reasoning_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -256,6 +252,7 @@ class Turn:
     timing: Timing | None = None
     metadata: dict[str, str] = field(default_factory=dict)
     terms: Terms = PLAIN
+    output: tuple[OutputItem, ...] = ()  # of a parsed reply
     deleted_items: frozenset[ItemId] = frozenset()  # out of the conversation, not of the turn
     created_at: datetime
     finished_at: datetime | None = None
@@ -370,6 +367,7 @@ TurnEvent = (
     | ReplyTextDone
     | ReplyPartDone
     | ReplyItemDone
+    | OutputEvent
     | TurnMetrics
     | TurnEnded
 )

@@ -13,7 +13,7 @@ from model.config import SamplingParams
 from sessions.errors import InvalidInputError, UnsupportedInputError
 from sessions.types import InputMessage, TurnRequest
 
-ROLES = ("user", "assistant", "system", "developer")
+ROLES = ("user", "assistant", "system", "developer", "tool")
 MAX_INPUT_CHARS = 2_000_000  # a million tokens or so: more than any context
 MAX_TITLE_CHARS = 500
 MAX_CLIENT_TURN_ID_CHARS = 200
@@ -51,12 +51,19 @@ def check_messages(messages: Sequence[InputMessage], *, max_chars: int) -> None:
                 f"the role {message.role!r} is not one of {', '.join(ROLES)}",
                 param=f"input[{number}].role",
             )
-        check_text(message.text, param=f"input[{number}].content")
-    num_chars = sum(len(message.text) for message in messages)
+        for text in _texts_of(message):
+            check_text(text, param=f"input[{number}].content")
+    num_chars = sum(len(text) for message in messages for text in _texts_of(message))
     if num_chars > max_chars:
         raise InvalidInputError(
             f"the input has {num_chars} characters, {max_chars} are allowed", param="input"
         )
+
+
+def _texts_of(message: InputMessage) -> tuple[str, ...]:
+    """All that a message says, names of calls too."""
+    called = (text for call in message.calls for text in (call.id, call.name, call.arguments))
+    return (message.text, message.reasoning or "", message.call_id or "", *called)
 
 
 def check_request(request: TurnRequest, *, max_chars: int) -> None:

@@ -10,6 +10,7 @@ from aiohttp import web
 from pydantic import Field
 
 from app.answer import json_answer
+from app.item_object import item_object
 from app.keys import MANAGER, OWNER
 from app.openai.paging import page_of
 from app.openai.response_request import Lenient
@@ -17,7 +18,7 @@ from app.openai.response_turns import ResponseTurns
 from app.parsing import read_body
 from app.protocol import Metadata
 from app.representation import list_object
-from app.response_object import item_object, seconds
+from app.response_object import seconds
 from sessions.types import ItemId, Session, SessionChange, SessionId
 
 Json = dict[str, Any]

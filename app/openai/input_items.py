@@ -3,11 +3,16 @@
 Whatever the server can't honour (images, files, hosted tools' items) is refused by its place.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
+from app.item_object import unpacked
 from sessions.errors import InvalidInputError, UnsupportedInputError
-from sessions.types import InputMessage, ItemId
+from sessions.item_messages import SUMMARY_HEAD, Draft
+from sessions.types import ItemId, ItemKind
+
+Json = dict[str, Any]
 
 MAX_ITEMS: Final = 4096
 
@@ -23,14 +28,14 @@ class Reference:
     place: str
 
 
-Given = InputMessage | Reference
+Given = Draft | Reference
 
 
 def read_items(value: object, place: str = "input") -> tuple[Given, ...]:
     """Read a request's input. Raises InvalidInputError, or UnsupportedInputError for what is
     understood and not taken."""
     if isinstance(value, str):
-        return (InputMessage(role="user", text=value),)
+        return (_said("user", value),)
     if not isinstance(value, list):
         raise InvalidInputError(f"{place} must be text or a list of items", param=place)
     if not 1 <= len(value) <= MAX_ITEMS:
@@ -44,21 +49,64 @@ def _item(item: object, place: str) -> Given:
     kind = item.get("type") or "message"
     if kind == "message" and "role" not in item and isinstance(item.get("id"), str):
         kind = "item_reference"  # as some clients abbreviate it
-    if kind == "item_reference":
-        return Reference(ItemId(_text_at(item, "id", place)), place)
-    if kind == "message":
-        return _message(item, place)
     if not isinstance(kind, str):
         raise InvalidInputError(f"{place}.type must be text", param=f"{place}.type")
-    raise UnsupportedInputError(f"{kind[:64]} items are not supported", param=place)
+    read = _KINDS.get(kind)
+    if read is None:
+        raise UnsupportedInputError(f"{kind[:64]} items are not supported", param=place)
+    return read(item, place)
 
 
-def _message(item: dict[str, Any], place: str) -> InputMessage:
+def _reference(item: Json, place: str) -> Reference:
+    return Reference(ItemId(_text_at(item, "id", place)), place)
+
+
+def _call(item: Json, place: str) -> Draft:
+    payload = {name: _text_at(item, name, place) for name in ("call_id", "name")}
+    return Draft(
+        kind=ItemKind.FUNCTION_CALL,
+        role="assistant",
+        text=_text_at(item, "arguments", place),
+        payload=payload,
+    )
+
+
+def _output(item: Json, place: str) -> Draft:
+    return Draft(
+        kind=ItemKind.FUNCTION_CALL_OUTPUT,
+        role="tool",
+        text=text_of(item.get("output"), f"{place}.output"),
+        payload={"call_id": _text_at(item, "call_id", place)},
+    )
+
+
+def _thought(item: Json, place: str) -> Draft:
+    """Reasoning; what another server has encrypted, or only summed up, says nothing here."""
+    content = item.get("content") or []
+    parts = content if isinstance(content, list) else []
+    raw = [p for p in parts if isinstance(p, dict) and p.get("type") == "reasoning_text"]
+    text = "".join(part["text"] for part in raw if isinstance(part.get("text"), str))
+    return Draft(kind=ItemKind.REASONING, role="assistant", text=text)
+
+
+def _compaction(item: Json, place: str) -> Draft:
+    summary = unpacked(_text_at(item, "encrypted_content", place))
+    if summary is None:
+        at = f"{place}.encrypted_content"
+        raise InvalidInputError("this compaction was not made here", param=at)
+    return Draft(kind=ItemKind.MESSAGE, role="user", text=SUMMARY_HEAD + summary)
+
+
+def _message(item: Json, place: str) -> Draft:
     role = item.get("role")
     if role not in _ROLES:
         known = ", ".join(_ROLES)
         raise InvalidInputError(f"{place}.role must be one of {known}", param=f"{place}.role")
-    return InputMessage(role=role, text=text_of(item.get("content"), f"{place}.content"))
+    return _said(role, text_of(item.get("content"), f"{place}.content"))
+
+
+def _said(role: str, text: str) -> Draft:
+    return Draft(kind=ItemKind.MESSAGE, role=role, text=text)
 
 
 def text_of(content: object, place: str) -> str:
@@ -81,8 +129,18 @@ def _part(part: object, place: str) -> str:
     return _text_at(part, "text", place)
 
 
-def _text_at(value: dict[str, Any], name: str, place: str) -> str:
+def _text_at(value: Json, name: str, place: str) -> str:
     text = value.get(name)
     if not isinstance(text, str):
         raise InvalidInputError(f"{place}.{name} must be text", param=f"{place}.{name}")
     return text
+
+
+_KINDS: Final[dict[str, Callable[[Json, str], Given]]] = {
+    "message": _message,
+    "item_reference": _reference,
+    "function_call": _call,
+    "function_call_output": _output,
+    "reasoning": _thought,
+    "compaction": _compaction,
+}

@@ -31,16 +31,8 @@ def _asks_for_logprobs(value: object) -> bool:
     return isinstance(value, list) and "message.output_text.logprobs" in value
 
 
-def _is_other_format(value: object) -> bool:
-    kind = value.get("format") if isinstance(value, dict) else None
-    return kind is not None and not (isinstance(kind, dict) and kind.get("type") == "text")
-
-
 # Each field that would change the answer, and when its value is more than a way to say "no".
 _MEANINGFUL: Final[dict[str, Callable[[object], bool]]] = {
-    "tools": bool,
-    "tool_choice": _is_other_than("none", "auto"),
-    "text": _is_other_format,
     "truncation": _is_other_than("disabled"),
     "context_management": bool,
     "prompt": bool,

@@ -16,6 +16,7 @@ from app.keys import CONFIG, ENGINE, MANAGER
 from app.openai.input_items import Given, Reference, read_items
 from app.openai.models import is_served, model_not_found
 from app.openai.response_request import InputBody, ResponseBody
+from app.openai.response_tools import read_choice, read_form, read_tools
 from app.peer import closing
 from app.protocol import session_params
 from app.sampling import default_params
@@ -25,10 +26,13 @@ from sessions.errors import (
     SessionNotFoundError,
     TurnNotFoundError,
 )
+from sessions.history import given, made
+from sessions.item_messages import Draft, messages_of
 from sessions.manager import SessionManager
-from sessions.terms import Terms
+from sessions.terms import PLAIN, Terms
 from sessions.types import (
     InputMessage,
+    Item,
     OwnerId,
     SamplingParams,
     Session,
@@ -101,7 +105,7 @@ class ResponseTurns:
         """What an input says, with the items that it refers to."""
         if value is None:
             raise InvalidInputError(f"{place} is missing", param=place)
-        return tuple([await self._resolved(given) for given in read_items(value, place)])
+        return messages_of([await self._resolved(given) for given in read_items(value, place)])
 
     async def request_of(self, body: ResponseBody, place: Place) -> TurnRequest:
         """The turn that a body asks for."""
@@ -116,10 +120,23 @@ class ResponseTurns:
         self, body: InputBody, place: Place, *, shown: Json, has_reply: bool = True
     ) -> Terms:
         """Instructions are the response's own; those of a prepared state go for what follows it."""
-        instructions, parent = body.instructions, place.parent
-        if instructions is None and parent is not None and not parent.terms.has_reply:
-            instructions = parent.terms.instructions
-        return Terms(instructions=instructions, has_reply=has_reply, shown=shown)
+        instructions, tools = body.instructions, read_tools(body.tools)
+        choice = read_choice(body.tool_choice, tools, is_parallel=body.parallel_tool_calls)
+        prepared = place.parent.terms if place.parent is not None else PLAIN
+        if not prepared.has_reply:
+            instructions = prepared.instructions if instructions is None else instructions
+            if body.tools is None and prepared.tools:
+                tools = prepared.tools
+                shown = {"tools": prepared.shown.get("tools", []), **shown}
+        return Terms(
+            instructions=instructions,
+            has_reply=has_reply,
+            is_parsed=True,
+            tools=tools,
+            choice=choice,
+            form=read_form(body.text),
+            shown=shown,
+        )
 
     async def submit(self, body: ResponseBody, place: Place) -> Turn:
         """Begin a stored response; what was opened for it alone goes if it can't begin."""
@@ -159,9 +176,7 @@ class ResponseTurns:
             return request
         said: list[InputMessage] = []
         for turn in self._manager.ephemeral.told(place.parent.id):
-            said += [InputMessage(role=i.role, text=i.text) for i in turn.input_items]
-            if turn.terms.has_reply:
-                said.append(InputMessage(role="assistant", text=turn.reply_text))
+            said += [*given(turn), *messages_of(made(turn))]
         return replace(request, input=(*said, *request.input))
 
     def _params(self, body: ResponseBody, session: Session | None) -> SamplingParams:
@@ -170,14 +185,13 @@ class ResponseTurns:
             defaults = session_params(session, defaults)
         return body.to_params(defaults)
 
-    async def _resolved(self, given: Given) -> InputMessage:
+    async def _resolved(self, given: Given) -> Draft | Item:
         if not isinstance(given, Reference):
             return given
         try:
-            item = await self._manager.items.find(self._owner, given.id)
+            return await self._manager.items.find(self._owner, given.id)
         except ItemNotFoundError as exc:
             raise InvalidInputError(str(exc), param=given.place) from None
-        return InputMessage(role=item.role, text=item.text)
 
 
 async def attached(

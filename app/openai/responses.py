@@ -10,6 +10,7 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from aiohttp import web
 
 from app.answer import json_answer
+from app.item_object import item_object
 from app.keys import MANAGER, OWNER
 from app.openai.paging import check_includes, page_of
 from app.openai.response_request import ResponseBody, parse_input, parse_response
@@ -19,7 +20,7 @@ from app.parsing import integer_of, read_body, read_object, truth_of
 from app.peer import beside, closing, until_gone
 from app.protocol import EmptyBody
 from app.representation import event_object
-from app.response_object import item_object, turn_object
+from app.response_object import turn_object
 from app.sampling import default_params
 from app.sse import named_event, serve_sse
 from sessions.types import Turn, TurnEnded, TurnEvent, TurnId, TurnRequest

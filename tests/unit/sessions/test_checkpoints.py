@@ -18,7 +18,7 @@ from tests.support.fake_engine import FakeReply, encode
 from tests.support.postgres import DATABASES
 from tests.support.turns import make_turn
 
-CHECKPOINT = Checkpoint(text="a", delta_lengths=(1,), ids=(1,))
+CHECKPOINT = Checkpoint(text="a", pieces=[1], ids=(1,))
 
 
 @pytest.fixture(params=DATABASES)

@@ -75,7 +75,7 @@ def ended(new: NewTurn, **overrides):
     return replace(new.turn, **{**values, "finished_at": NOW, **overrides})
 
 
-CHECKPOINT = Checkpoint(text="H", delta_lengths=(1,), ids=(1, 2, 3))
+CHECKPOINT = Checkpoint(text="H", pieces=[1], ids=(1, 2, 3))
 
 
 @pytest.fixture
