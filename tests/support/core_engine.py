@@ -86,6 +86,7 @@ class CoreEngine(Engine):
         *,
         token_budget: int = 4096,
         fingerprint: str = "f",
+        num_blocks: int = NUM_BLOCKS,
     ) -> None:
         ticks = count()
         vocab_size, eos_id = len(tokenizer), tokenizer.eos_token_id
@@ -93,13 +94,13 @@ class CoreEngine(Engine):
         self.core = EngineCore(
             EngineConfig(token_budget=token_budget, block_size=BLOCK_SIZE, check_books=True),
             CoreLimits(
-                max_context_tokens=(NUM_BLOCKS - 1) * BLOCK_SIZE,
+                max_context_tokens=(num_blocks - 1) * BLOCK_SIZE,
                 vocab_size=vocab_size,
                 eos_token_ids=frozenset({eos_id}),
                 block_bytes=1,
             ),
             CacheManager(
-                NUM_BLOCKS, BlockHasher(fingerprint, "none", BLOCK_SIZE), poison_blocks=True
+                num_blocks, BlockHasher(fingerprint, "none", BLOCK_SIZE), poison_blocks=True
             ),
             self.runner,
             _Words(tokenizer),
@@ -113,7 +114,7 @@ class CoreEngine(Engine):
             fingerprint=fingerprint,
             vocab_size=vocab_size,
             eos_token_ids=(eos_id,),
-            max_context_tokens=(NUM_BLOCKS - 1) * BLOCK_SIZE,
+            max_context_tokens=(num_blocks - 1) * BLOCK_SIZE,
         )
         self._inboxes: dict[str, deque[GenerationEvent | ModelError]] = {}
         self._begun: dict[str, asyncio.Event] = defaultdict(asyncio.Event)

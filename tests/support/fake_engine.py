@@ -116,6 +116,10 @@ class FakeEngine(Engine):
         """Let every generation that waits, now or later, go on."""
         self._let_go.set()
 
+    def hold(self) -> None:
+        """Let none go on from now on, until `let_go` is called again."""
+        self._let_go = asyncio.Event()
+
     def die(self) -> None:
         """End everything in flight as a crash does."""
         for flight in self._flights.values():

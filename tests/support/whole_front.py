@@ -13,6 +13,7 @@ from aiohttp.test_utils import TestClient, TestServer
 from app.readiness import Readiness
 from app.server import Collaborators, build_server, say_goodbye
 from app.tracing import NOT_TRACED, Tracing
+from model.engine import Engine
 from sessions.completions import Completions
 from sessions.database import Database
 from sessions.key_ring import KeyRing
@@ -32,7 +33,7 @@ class WholeFront:
 
     client: TestClient
     manager: SessionManager
-    engine: FakeEngine
+    engine: Any  # FakeEngine, unless another was given
     clock: FakeClock
     database: Database
     folder: Path
@@ -57,12 +58,16 @@ class WholeFront:
 
 @asynccontextmanager
 async def serving_whole(
-    folder: Path, tracing: Tracing = NOT_TRACED, **changes: Any
+    folder: Path,
+    tracing: Tracing = NOT_TRACED,
+    *,
+    engine: Engine | None = None,
+    **changes: Any,
 ) -> AsyncIterator[WholeFront]:
     """Serve until the end of the body; `changes` go into the front end's configuration."""
     database = Database(f"sqlite:///{folder / 'splice.db'}")
     await database.migrate()
-    engine, clock = FakeEngine(), FakeClock()
+    engine, clock = engine or FakeEngine(), FakeClock()
     front_config = make_config(**changes)
     config = ManagerConfig(
         runner_id="runner-1", max_turns=front_config.max_turns, on_turn_ended=tracing.ended

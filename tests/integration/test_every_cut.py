@@ -1,0 +1,123 @@
+"""A response that is left, cancelled or resumed at any of its events: one sequence without a gap,
+one text."""
+
+import asyncio
+
+import orjson
+import pytest
+
+from tests.support.fake_engine import FakeReply
+from tests.support.whole_front import serving_whole
+
+TOOL = {"type": "function", "name": "look", "parameters": {"type": "object"}}
+PIECES = (
+    "<think>",
+    "hm",
+    "</think>\n\n",
+    "I ",
+    "look.\n",
+    '<tool_call>\n{"name": "look", ',
+    '"arguments": {"a"',
+    ": 1}}\n</tool_call>",
+)
+
+
+@pytest.fixture
+async def front(tmp_path):
+    async with serving_whole(tmp_path) as front:
+        yield front
+
+
+def read(raw):
+    lines = [line[6:] for line in raw.decode().splitlines() if line.startswith("data: ")]
+    assert lines[-1] == "[DONE]"
+    return [orjson.loads(line) for line in lines[:-1]]
+
+
+async def events_of(front, response_id, after=-1):
+    path = f"/v1/responses/{response_id}?stream=true&starting_after={after}"
+    async with front.client.get(path) as answer:
+        return read(await answer.read())
+
+
+async def begin(front, pieces=PIECES, holds_after=None):
+    front.engine.replies.append(FakeReply(pieces=pieces, holds_after=holds_after))
+    body = {"input": "x", "background": True, "tools": [TOOL]}
+    return (await front.call("POST", "/v1/responses", json=body))[1]["id"]
+
+
+def said(events):
+    """The text of the deltas, by item."""
+    texts = {}
+    for event in events:
+        if event["type"].endswith(".delta"):
+            texts[event["item_id"]] = texts.get(event["item_id"], "") + event["delta"]
+    return texts
+
+
+def shown(response):
+    """The text of the items."""
+    texts = {}
+    for item in response["output"]:
+        text = item["arguments"] if "arguments" in item else item["content"][0]["text"]
+        if text:
+            texts[item["id"]] = text
+    return texts
+
+
+async def test_resumed_behind_any_event_it_goes_on_with_the_next(front):
+    response_id = await begin(front, holds_after=4)
+    await front.engine.held(response_id)
+    # As many readers as there may be events so far, each behind another, live.
+    readers = [asyncio.create_task(events_of(front, response_id, after)) for after in range(-1, 12)]
+    await asyncio.sleep(0)
+    front.engine.let_go()
+    live = await asyncio.gather(*readers)
+
+    whole = await events_of(front, response_id)
+    assert [event["sequence_number"] for event in whole] == list(range(len(whole)))
+    assert said(whole) == shown(whole[-1]["response"])
+    assert [item["type"] for item in whole[-1]["response"]["output"]] == [
+        "reasoning",
+        "message",
+        "function_call",
+    ]
+    for after, events in enumerate(live, -1):
+        assert events == whole[after + 1 :]
+    for after in range(-1, len(whole) - 1):
+        assert await events_of(front, response_id, after) == whole[after + 1 :]
+
+
+@pytest.mark.parametrize("num_pieces", range(len(PIECES) + 1))
+async def test_cancelled_behind_any_piece_it_keeps_what_it_said(front, num_pieces):
+    response_id = await begin(front, holds_after=num_pieces)
+    await front.engine.held(response_id)
+    reading = asyncio.create_task(events_of(front, response_id))
+    await front.call("POST", f"/v1/responses/{response_id}/cancel")
+
+    live, stored = await reading, await events_of(front, response_id)
+
+    assert live == stored
+    assert [event["sequence_number"] for event in live] == list(range(len(live)))
+    last = live[-1]
+    assert (last["type"], last["response"]["status"]) == ("response.incomplete", "cancelled")
+    assert said(live) == shown(last["response"])
+    for after in range(-1, len(live) - 1):
+        assert await events_of(front, response_id, after) == live[after + 1 :]
+
+
+async def test_left_behind_any_event_it_ends_without_a_gap(front):
+    whole = await events_of(front, await begin(front))
+    for number in range(len(whole)):
+        front.engine.replies.append(FakeReply(pieces=PIECES))
+        body = {"input": "x", "stream": True, "tools": [TOOL]}
+        async with front.client.post("/v1/responses", json=body) as answer:
+            first = await answer.content.readuntil(b"\n\n")
+            response_id = orjson.loads(first.partition(b"data: ")[2])["response"]["id"]
+            for _ in range(number):
+                await answer.content.readuntil(b"\n\n")
+            answer.close()
+        events = await events_of(front, response_id)
+        assert [event["sequence_number"] for event in events] == list(range(len(events)))
+        assert events[-1]["type"] in ("response.completed", "response.incomplete")
+        assert said(events) == shown(events[-1]["response"])
