@@ -5,13 +5,9 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field
 
-
-class Answer(BaseModel):
-    """Nothing but what is named."""
-
-    model_config = ConfigDict(extra="forbid")
+from app.item_schemas import Answer, AnyItem, AnyPart
 
 
 class ErrorDetail(Answer):
@@ -60,42 +56,6 @@ class DeletedAnswer(Answer):
     object: Literal["session.deleted"]
     deleted: Literal[True]
     undo_s: float
-
-
-class InputPart(Answer):
-    """A part of what was put in."""
-
-    type: Literal["input_text", "output_text"]
-    text: str
-
-
-class OutputPart(Answer):
-    """The part that a reply is made of."""
-
-    type: Literal["output_text"]
-    text: str
-    annotations: list[Any]
-    logprobs: list[Any]
-
-
-class InputItem(Answer):
-    """A message that was put in."""
-
-    id: str
-    type: Literal["message"]
-    role: Literal["user", "system", "developer", "assistant"]
-    status: str
-    content: list[InputPart | OutputPart]
-
-
-class OutputItem(Answer):
-    """The reply."""
-
-    id: str
-    type: Literal["message"]
-    role: Literal["assistant"]
-    status: Literal["in_progress", "completed", "incomplete"]
-    content: list[OutputPart]
 
 
 class Reused(Answer):
@@ -147,8 +107,8 @@ class TurnAnswer(Answer):
     model: str
     previous_response_id: str | None
     conversation: dict[str, str] | None
-    input: list[InputItem]
-    output: list[OutputItem]
+    input: list[AnyItem]
+    output: list[AnyItem]
     temperature: float
     top_p: float
     metadata: dict[str, str]
@@ -238,7 +198,7 @@ class ItemEvent(NumberedEvent):
 
     type: Literal["response.output_item.added", "response.output_item.done"]
     output_index: int
-    item: OutputItem
+    item: AnyItem
 
 
 class InItem(NumberedEvent):
@@ -253,7 +213,7 @@ class PartEvent(InItem):
     """The reply's part begins or ends."""
 
     type: Literal["response.content_part.added", "response.content_part.done"]
-    part: OutputPart
+    part: AnyPart
 
 
 class DeltaEvent(InItem):
@@ -262,6 +222,42 @@ class DeltaEvent(InItem):
     type: Literal["response.output_text.delta"]
     delta: str
     logprobs: list[Any]
+
+
+class ReasoningDeltaEvent(InItem):
+    """More of what the model thinks."""
+
+    type: Literal["response.reasoning_text.delta"]
+    delta: str
+
+
+class ReasoningTextEvent(InItem):
+    """All that the model thought."""
+
+    type: Literal["response.reasoning_text.done"]
+    text: str
+
+
+class InCall(NumberedEvent):
+    """Which call it is."""
+
+    item_id: str
+    output_index: int
+
+
+class ArgumentsDeltaEvent(InCall):
+    """More of a call's arguments."""
+
+    type: Literal["response.function_call_arguments.delta"]
+    delta: str
+
+
+class ArgumentsEvent(InCall):
+    """A call's whole arguments."""
+
+    type: Literal["response.function_call_arguments.done"]
+    arguments: str
+    name: str
 
 
 class TextEvent(InItem):
@@ -319,20 +315,20 @@ class PongFrame(Answer):
     nonce: Any = None
 
 
-TurnEventAnswer = Annotated[
-    ResponseEvent | ItemEvent | PartEvent | DeltaEvent | TextEvent | MetricsEvent | ErrorEvent,
-    Field(discriminator="type"),
-]
-ServerFrame = Annotated[
+TurnEvents = (
     ResponseEvent
     | ItemEvent
     | PartEvent
     | DeltaEvent
     | TextEvent
+    | ReasoningDeltaEvent
+    | ReasoningTextEvent
+    | ArgumentsDeltaEvent
+    | ArgumentsEvent
     | MetricsEvent
-    | ErrorEvent
-    | SessionStateFrame
-    | SessionChangedFrame
-    | PongFrame,
+)
+TurnEventAnswer = Annotated[TurnEvents | ErrorEvent, Field(discriminator="type")]
+ServerFrame = Annotated[
+    TurnEvents | ErrorEvent | SessionStateFrame | SessionChangedFrame | PongFrame,
     Field(discriminator="type"),
 ]

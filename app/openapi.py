@@ -25,12 +25,13 @@ from app.answer_schemas import (
     TurnEventAnswer,
     TurnList,
 )
+from app.item_schemas import AnyItem
 from app.openai.answer_schemas import (
+    CompactedAnswer,
     ConversationAnswer,
     DeletedConversationAnswer,
     DeletedResponseAnswer,
     InputTokensAnswer,
-    ItemAnswer,
     ItemList,
     ResponseServerFrame,
 )
@@ -61,7 +62,7 @@ _OPEN: Final = frozenset({"/healthz", "/readyz", PATH})
 _REF = "#/components/schemas/{model}"
 _ERRORS: Final = {"$ref": "#/components/responses/Error"}
 
-_NAME_A_MODEL: Final = frozenset({"ChatBody", "ResponseBody", "InputBody", "CompactBody"})
+_NAME_A_MODEL: Final = frozenset({"ChatBody", "ResponseBody", "InputBody"})
 
 # The names are the components' own.
 _MODELS: Final[dict[str, Any]] = {
@@ -94,9 +95,10 @@ _MODELS: Final[dict[str, Any]] = {
     "DeletedResponse": DeletedResponseAnswer,
     "DeletedConversation": DeletedConversationAnswer,
     "Conversation": ConversationAnswer,
-    "Item": ItemAnswer,
+    "Item": AnyItem,
     "ItemList": ItemList,
     "InputTokens": InputTokensAnswer,
+    "Compacted": CompactedAnswer,
     "Ticket": TicketAnswer,
     "Error": ErrorAnswer,
 }

@@ -69,6 +69,7 @@ CALLS: Final[dict[tuple[str, str], Call]] = {
     ("GET", _RESPONSES): Call(frames=("ResponseClientFrame", "ResponseServerFrame")),
     ("POST", _RESPONSES): Call(body="ResponseBody", answer="Turn", stream="TurnEvent"),
     ("POST", _RESPONSES + "/input_tokens"): Call(body="InputBody", answer="InputTokens"),
+    ("POST", _RESPONSES + "/compact"): Call(body="InputBody", answer="Compacted"),
     ("GET", _RESPONSE): Call(answer="Turn", stream="TurnEvent", query=(*_CURSOR, *_INCLUDE)),
     ("DELETE", _RESPONSE): Call(answer="DeletedResponse"),
     ("POST", _RESPONSE + "/cancel"): Call(body="EmptyBody", answer="Turn"),

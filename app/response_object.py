@@ -76,7 +76,11 @@ def turn_object(turn: Turn) -> Json:
         "usage": None if turn.usage is None else usage_object(turn.usage),
         "prompt_cache_diagnostics": _diagnostics(turn.usage),
         **shown,
-        "splice": {"client_turn_id": turn.client_turn_id, "metrics": _turn_metrics(turn)},
+        "splice": {
+            "client_turn_id": turn.client_turn_id,
+            "metrics": _turn_metrics(turn),
+            "dropped_turns": turn.terms.num_dropped_turns,
+        },
     }
 
 

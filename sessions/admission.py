@@ -34,6 +34,7 @@ from sessions.repetition import (
     names_parent,
 )
 from sessions.reply import PartialReply, partial_reply
+from sessions.reply_terms import held, reading
 from sessions.shown_reply import Reading
 from sessions.store import Store
 from sessions.terms import Terms
@@ -283,6 +284,8 @@ class Admission:
             follows_head=not is_given,
         )
         prompt = await self._composer.compose(session, parent, request.input, request.terms)
+        terms = replace(request.terms, num_dropped_turns=prompt.num_dropped_turns)
+        asked = replace(asked, terms=terms)
         turn = self._new_turn(asked, parent, request.input)
         begun = _Beginning(prompt=prompt, params=request.params)
         return await self._insert(asked, turn, begun, input_turn_id=turn.id)
@@ -334,7 +337,9 @@ class Admission:
         new = self._new(asked, turn, prompt, input_turn_id=input_turn_id)
         await self._store.add_turn(new)
         prompt = await self._preparations.claim(asked.session, prompt)
-        generation = prompt.generation(turn.id, asked.session, self._composer.held(turn))
+        generation = prompt.generation(
+            turn.id, asked.session, held(turn, self._composer.renderer.calling)
+        )
         if partial is not None:
             generation = replace(generation, resumed_ids=partial.ids)
         return Admitted(
@@ -345,7 +350,7 @@ class Admission:
             lease=new.lease,
             generation=generation,
             partial=partial,
-            reading=self._composer.reading(turn),
+            reading=reading(turn, self._composer.renderer.calling, info.eos_token_ids),
         )
 
     def _new(self, asked: _Asked, turn: Turn, prompt: Prompt, *, input_turn_id: TurnId) -> NewTurn:

@@ -29,12 +29,14 @@ from sessions.ids import new_item_id, new_session_id, new_turn_id
 from sessions.item_messages import drafts_of, new_item
 from sessions.measures import to_timing, to_usage
 from sessions.places import Places
-from sessions.prompt import Prompt, PromptComposer, TurnLogs
+from sessions.prompt import Prompt, PromptComposer
 from sessions.rendering import Renderer
 from sessions.replay import opening
-from sessions.shown_reply import ShownReply
+from sessions.reply_terms import held, reading
+from sessions.shown_reply import Reading, ShownReply
 from sessions.token_log import TokenSpan
 from sessions.turn import CUTS, ENDINGS, SERVER_RESTART
+from sessions.turn_logs import TurnLogs
 from sessions.types import (
     OwnerId,
     Session,
@@ -168,8 +170,9 @@ class EphemeralTurns:
         try:
             prompt = await self._composer.compose(session, parent, request.input, request.terms)
             self._check_fits(prompt)
-            turn = self._new_turn(session, request, parent)
-            reply = ShownReply(turn, self._composer.reading(turn))
+            terms = replace(request.terms, num_dropped_turns=prompt.num_dropped_turns)
+            turn = self._new_turn(session, replace(request, terms=terms), parent)
+            reply = ShownReply(turn, self._reading(turn))
             begun = _Begun(session=session, turn=turn, prompt=prompt, reply=reply)
             number = 0
             async with aclosing(self._events(begun)) as events:
@@ -208,7 +211,9 @@ class EphemeralTurns:
 
     async def _events(self, begun: _Begun) -> AsyncGenerator[TurnEvent, None]:
         turn = begun.turn
-        generation = begun.prompt.generation(turn.id, begun.session, self._composer.held(turn))
+        generation = begun.prompt.generation(
+            turn.id, begun.session, held(turn, self._composer.renderer.calling)
+        )
         stream = cast("AsyncGenerator[GenerationEvent, None]", self._engine.generate(generation))
         self._running[turn.id] = begun.session.owner
         self._idle.clear()
@@ -264,6 +269,9 @@ class EphemeralTurns:
     ) -> Usage:
         reasoning = begun.reply.num_reasoning_tokens
         return to_usage(started.claim, finished, reasoning_tokens=reasoning)
+
+    def _reading(self, turn: Turn) -> Reading | None:
+        return reading(turn, self._composer.renderer.calling, self._engine.info.eos_token_ids)
 
     async def _keep(self, begun: _Begun, ended: Turn) -> bool:
         if ended.status is not TurnStatus.COMPLETED:

@@ -162,8 +162,9 @@ class OutputBuilder:
 
     def feed(self, text: str, num_tokens: int = 0) -> list[OutputEvent]:
         """Read on."""
+        was_reasoning = self._parser.is_reasoning
         events = self._told(self._parser.feed(text))
-        if self._parser.is_reasoning:
+        if was_reasoning or self._parser.is_reasoning:
             self.num_reasoning_tokens += num_tokens
         return events
 

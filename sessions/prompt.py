@@ -13,8 +13,7 @@ Invariants:
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
-from typing import Protocol
+from functools import partial
 
 from model.config import SamplingParams
 from model.engine import Engine
@@ -25,10 +24,10 @@ from sessions.errors import ConflictError
 from sessions.history import Frame
 from sessions.public_prefix import PublicPrefixes
 from sessions.rendering import Renderer
-from sessions.shown_reply import Reading
 from sessions.terms import PLAIN, Terms
 from sessions.token_log import RecentLogs, TokenSpan, TurnLog, common_prefix, unroll
-from sessions.tools import ToolMode
+from sessions.truncation import Truncation, truncate
+from sessions.turn_logs import TurnLogs
 from sessions.types import (
     InputMessage,
     ReasoningPolicy,
@@ -60,6 +59,7 @@ class Prompt:
     diverged_at: int | None = None
     origin_id: SessionId | None = None
     num_public_tokens: int = 0
+    num_dropped_turns: int = 0  # of a conversation that was too long
 
     def generation(
         self, request_id: str, session: Session, params: SamplingParams
@@ -91,22 +91,6 @@ class Prompt:
         )
 
 
-class TurnLogs(Protocol):
-    """Where logs, and the words behind them, are read: the store, or what stands before it."""
-
-    async def clock_at(self, session_id: SessionId) -> datetime:
-        """What the session's chat template is told the time is."""
-        ...
-
-    async def spans(self, turn_id: TurnId) -> tuple[TokenSpan, ...]:
-        """The turn's span and those of its bases, oldest first."""
-        ...
-
-    async def base_turns(self, turn_id: TurnId) -> tuple[Turn, ...]:
-        """The turns whose words are in a turn's log, itself last."""
-        ...
-
-
 class PromptComposer:
     """Makes prompts; keeps the logs of the turns used last."""
 
@@ -136,26 +120,6 @@ class PromptComposer:
         """Keep the log of a turn that has just ended; the next one will be built on it."""
         self._recent.put(log)
 
-    def held(self, turn: Turn) -> SamplingParams:
-        """How a turn's reply is drawn: held to the form that its terms ask for."""
-        terms, calling = turn.terms, self.renderer.calling
-        grammar = calling.grammar(terms.tools, terms.choice) if terms.has_reply else None
-        if grammar is None and terms.form is not None and terms.has_reply:
-            grammar = calling.form_of_answer(terms.form)
-        return turn.params if grammar is None else replace(turn.params, grammar=grammar)
-
-    def reading(self, turn: Turn) -> Reading | None:
-        """How a turn's reply is taken apart; None if it is not."""
-        terms, calling = turn.terms, self.renderer.calling
-        if not terms.is_parsed:
-            return None
-        ends = frozenset(self._engine.info.eos_token_ids)
-        is_bound = terms.form is not None or terms.choice.mode is ToolMode.REQUIRED
-        return Reading(
-            parser=calling.parser(terms.choice.of(terms.tools), is_bound=is_bound),
-            unseen=lambda ids: calling.unseen([i for i in ids if i not in ends]),
-        )
-
     async def compose(
         self,
         session: Session,
@@ -175,6 +139,8 @@ class PromptComposer:
             prompt = Prompt(token_ids=await self._whole(told, frame))
         else:
             prompt = await self._compose(frame, base, messages)
+        if terms.truncates and len(prompt.token_ids) >= self._engine.info.max_context_tokens:
+            prompt = await self._cut_to_fit(frame, base, messages)
         return await self._placed(prompt, frame, parent)
 
     async def _compose(self, frame: Frame, base: Turn, messages: Sequence[InputMessage]) -> Prompt:
@@ -191,6 +157,26 @@ class PromptComposer:
         prompt = await self._render_again(frame, log, messages)
         # Where nothing was replied the log ends with the opening of a reply, which nobody misses.
         return prompt if base.terms.has_reply else replace(prompt, diverged_at=None)
+
+    async def _cut_to_fit(
+        self, frame: Frame, base: Turn | None, messages: Sequence[InputMessage]
+    ) -> Prompt:
+        """A prompt without the oldest turns; raises ContextLengthError when that is not enough."""
+        told = history.lead(frame.session, frame.terms)
+        log = None
+        if base is not None and frame.terms.summary is None:
+            log = await self.log(base.id)
+            told = await self._history(frame, log)
+        whole = partial(self.renderer.whole, clock_at=frame.clock_at, tools=frame.terms.tools)
+        most = self._engine.info.max_context_tokens
+        left = await asyncio.to_thread(
+            truncate, (*told, *messages), lambda m: len(whole(m)), most, Truncation.AUTO
+        )
+        ids = await self._whole(left.messages, frame)
+        prompt = Prompt(token_ids=ids)
+        if log is not None and log.span.fingerprint == self._engine.info.fingerprint:
+            prompt = self._built(log, ids, common_prefix(log.token_ids, ids))
+        return replace(prompt, num_dropped_turns=left.num_dropped_turns)
 
     async def compose_ahead(self, session: Session, turn: Turn) -> Prompt | None:
         """What every prompt that follows `turn` (ended) with words of the user's begins with.

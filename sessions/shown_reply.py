@@ -96,7 +96,7 @@ class ShownReply:
 
     def _shown(self, text: str, ids: Sequence[int]) -> tuple[TurnEvent, ...]:
         if self._output is not None and self._unseen is not None:
-            return tuple(self._output.feed(self._unseen(ids) + text, len(ids)))
+            return tuple(self._output.feed(text + self._unseen(ids), len(ids)))
         if not text:
             return ()
         return delta(self._turn, text, is_first=self._growing.num_deltas == 1)

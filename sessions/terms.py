@@ -23,6 +23,8 @@ class Terms:
     `is_parsed`: its reply is taken apart into items; otherwise it is one message.
     `tools` are what the model is told it may call, `choice` what of them it may; `form` is what
     holds its answer.
+    With `truncates`, a conversation that is too long loses its oldest turns, `num_dropped_turns`.
+    With `truncates`, a conversation that is too long loses its oldest turns: `num_dropped_turns`.
     `shown` is what the surface that asked shows again of its request, as JSON values.
     """
 
@@ -33,6 +35,8 @@ class Terms:
     tools: tuple[Tool, ...] = ()
     choice: ToolChoice = FREE
     form: Grammar | None = None
+    truncates: bool = False
+    num_dropped_turns: int = 0
     shown: dict[str, Any] = field(default_factory=dict)
 
     def to_stored(self) -> dict[str, Any]:
@@ -45,6 +49,8 @@ class Terms:
             "tools": [asdict(tool) for tool in self.tools] or None,
             "choice": None if self.choice == FREE else _choice_to_stored(self.choice),
             "form": None if self.form is None else asdict(self.form),
+            "truncates": self.truncates or None,
+            "num_dropped_turns": self.num_dropped_turns or None,
             "shown": self.shown or None,
         }
         return {name: value for name, value in values.items() if value is not None}

@@ -1,30 +1,17 @@
 """What clients of responses and conversations get, as models: for `/openapi.json` alone."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from app.answer_schemas import (
-    Answer,
-    DeltaEvent,
-    ErrorDetail,
-    InputItem,
-    ItemEvent,
-    MetricsEvent,
-    OutputItem,
-    Paged,
-    PartEvent,
-    ResponseEvent,
-    TextEvent,
-)
-
-ItemAnswer = InputItem | OutputItem
+from app.answer_schemas import ErrorDetail, Paged, TurnEvents
+from app.item_schemas import Answer, AnyItem, CompactionItem
 
 
 class ItemList(Paged):
     """Items, one page."""
 
-    data: list[ItemAnswer]
+    data: list[AnyItem]
 
 
 class DeletedResponseAnswer(Answer):
@@ -86,14 +73,16 @@ class NotSteeredFrame(Answer):
     stream_id: str | None = None
 
 
+class CompactedAnswer(Answer):
+    """A conversation in short."""
+
+    id: str
+    object: Literal["response.compaction"]
+    created_at: int
+    output: list[CompactionItem]
+    usage: dict[str, Any]
+
+
 ResponseServerFrame = Annotated[
-    ResponseEvent
-    | ItemEvent
-    | PartEvent
-    | DeltaEvent
-    | TextEvent
-    | MetricsEvent
-    | LaneErrorFrame
-    | NotSteeredFrame,
-    Field(discriminator="type"),
+    TurnEvents | LaneErrorFrame | NotSteeredFrame, Field(discriminator="type")
 ]

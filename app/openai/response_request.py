@@ -33,8 +33,6 @@ def _asks_for_logprobs(value: object) -> bool:
 
 # Each field that would change the answer, and when its value is more than a way to say "no".
 _MEANINGFUL: Final[dict[str, Callable[[object], bool]]] = {
-    "truncation": _is_other_than("disabled"),
-    "context_management": bool,
     "prompt": bool,
     "modalities": _is_other_than([], ["text"]),
     "audio": bool,
@@ -57,6 +55,13 @@ class ConversationIn(Lenient):
 
 def _id_of(value: str | ConversationIn) -> str | ConversationIn:
     return value.id if isinstance(value, ConversationIn) else value
+
+
+class Compaction(Lenient):
+    """When a conversation is summed up before it goes on: with more tokens than this."""
+
+    type: Literal["compaction"]
+    compact_threshold: int | None = Field(None, ge=1, le=2**31 - 1)
 
 
 class InputBody(Lenient):
@@ -96,6 +101,7 @@ class ResponseBody(InputBody, SamplingFields):
     user: Label | None = None
     service_tier: Name | None = None
     generate: bool | None = None
+    context_management: Annotated[list[Compaction], Field(max_length=1)] | None = None
 
     def length_limit(self) -> int | None:
         """The reply's; none of a state that is only prepared."""
@@ -105,6 +111,11 @@ class ResponseBody(InputBody, SamplingFields):
     def has_reply(self) -> bool:
         """Whether a reply is wanted, and not only the state that one would begin with."""
         return self.generate is not False
+
+    @property
+    def compact_threshold(self) -> int | None:
+        """With more tokens than this, the conversation is summed up first."""
+        return self.context_management[0].compact_threshold if self.context_management else None
 
     @property
     def is_stored(self) -> bool:

@@ -19,17 +19,20 @@ from app.openai.response_request import InputBody, ResponseBody
 from app.openai.response_tools import read_choice, read_form, read_tools
 from app.peer import closing
 from app.protocol import session_params
+from app.response_object import spoken
 from app.sampling import default_params
 from sessions.errors import (
     InvalidInputError,
     ItemNotFoundError,
     SessionNotFoundError,
     TurnNotFoundError,
+    UnavailableError,
 )
 from sessions.history import given, made
 from sessions.item_messages import Draft, messages_of
 from sessions.manager import SessionManager
 from sessions.terms import PLAIN, Terms
+from sessions.tools import ToolChoice, ToolMode
 from sessions.types import (
     InputMessage,
     Item,
@@ -46,6 +49,12 @@ from sessions.types import (
 
 Json = dict[str, Any]
 
+MAX_SUMMARY_TOKENS = 1024
+SUMMARY_REQUEST = (
+    "Sum up our conversation so far, so that it can be gone on with from your words alone: what "
+    "was asked, what was found out and decided, what is still to be done. Write nothing else."
+)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
@@ -53,6 +62,14 @@ class Place:
 
     session: Session | None = None
     parent: Turn | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summed:
+    """A summary, and the turn that made it."""
+
+    turn: Turn
+    text: str
 
 
 class ResponseTurns:
@@ -109,12 +126,44 @@ class ResponseTurns:
 
     async def request_of(self, body: ResponseBody, place: Place) -> TurnRequest:
         """The turn that a body asks for."""
-        return TurnRequest(
+        request = TurnRequest(
             input=await self.messages_of(body.input),
             params=self._params(body, place.session),
             metadata=body.metadata or {},
             terms=self.terms_of(body, place, shown=body.shown(), has_reply=body.has_reply),
         )
+        most = body.compact_threshold
+        if most is None or place.parent is None:
+            return request
+        if await self._manager.ephemeral.count(self._owner, request, place.parent) <= most:
+            return request
+        # Told as the parent was, so that nothing of the conversation is computed again.
+        before = place.parent.terms
+        alike = replace(request.terms, instructions=before.instructions, tools=before.tools)
+        summary = (await self.summed_up(alike, place, ())).text
+        return replace(request, terms=replace(request.terms, summary=summary))
+
+    async def summed_up(
+        self, terms: Terms, place: Place, messages: tuple[InputMessage, ...]
+    ) -> Summed:
+        """What was said up to a place, and what the messages say behind it, in short."""
+        asked = TurnRequest(
+            input=(*messages, InputMessage(role="user", text=SUMMARY_REQUEST)),
+            params=replace(
+                default_params(self._app), temperature=0.0, max_output_tokens=MAX_SUMMARY_TOKENS
+            ),
+            terms=replace(
+                terms, choice=ToolChoice(mode=ToolMode.NONE), form=None, has_reply=True, shown={}
+            ),
+        )
+        events = self._manager.ephemeral.run(self._owner, asked, place.parent)
+        async with closing(events):
+            async for _, event in events:
+                if isinstance(event, TurnEnded):
+                    if event.turn.error is not None or event.turn.usage is None:
+                        raise UnavailableError("the conversation could not be summed up")
+                    return Summed(turn=event.turn, text=spoken(event.turn).strip())
+        raise AssertionError("a summary ended without its last event")
 
     def terms_of(
         self, body: InputBody, place: Place, *, shown: Json, has_reply: bool = True
@@ -135,6 +184,7 @@ class ResponseTurns:
             tools=tools,
             choice=choice,
             form=read_form(body.text),
+            truncates=body.truncation == "auto",
             shown=shown,
         )
 

@@ -12,6 +12,7 @@ from aiohttp import web
 from app.answer import json_answer
 from app.item_object import item_object
 from app.keys import MANAGER, OWNER
+from app.openai.compaction import compact
 from app.openai.paging import check_includes, page_of
 from app.openai.response_request import ResponseBody, parse_input, parse_response
 from app.openai.response_socket import response_socket
@@ -35,6 +36,7 @@ def routes() -> list[web.RouteDef]:
         web.get(_PATH, response_socket),
         web.post(_PATH, create),
         web.post(_PATH + "/input_tokens", count),
+        web.post(_PATH + "/compact", compact),
         web.get(one, get),
         web.delete(one, delete),
         web.post(one + "/cancel", cancel),

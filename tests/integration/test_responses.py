@@ -354,3 +354,72 @@ async def test_a_form_and_a_demanded_call_hold_the_reply(front, client):
     assert (formed.kind, '"integer"' in formed.text) == ("json_schema", True)
     assert "weather" in bound.text
     assert made.text.format.type == "json_schema"
+
+
+async def test_a_conversation_is_compacted_to_an_item_that_stands_for_it(front, client):
+    first = await client.responses.create(input="one", instructions="Be brief.")
+    front.engine.replies.append(FakeReply(pieces=("We said ", "one.")))
+
+    short = await client.responses.compact(model="default", previous_response_id=first.id)
+
+    (item,) = short.output
+    assert (short.object, item.type) == ("response.compaction", "compaction")
+    assert short.usage.input_tokens_details.cached_tokens > 0
+    await client.responses.create(
+        input=[item.to_dict(), {"role": "user", "content": "two"}], store=False
+    )
+    said = front.engine.requests[-1].token_ids
+    plain = [
+        {"role": "user", "content": "Summary of the conversation so far:\n\nWe said one."},
+        {"role": "user", "content": "two"},
+    ]
+    await client.responses.create(input=plain, store=False)
+    assert front.engine.requests[-1].token_ids == said
+
+
+async def test_behind_a_threshold_the_conversation_goes_on_from_its_summary(front, client):
+    first = await client.responses.create(input="one " * 50)
+    front.engine.replies.append(FakeReply(pieces=("In short.",)))
+    limit = [{"type": "compaction", "compact_threshold": 150}]
+    stream = await client.responses.create(
+        input="two", previous_response_id=first.id, context_management=limit, stream=True
+    )
+    events = [event async for event in stream]
+    second = events[-1].response
+    third = await client.responses.create(
+        input="three", previous_response_id=second.id, context_management=limit
+    )
+
+    assert [item.type for item in second.output] == ["compaction", "message"]
+    assert [e.sequence_number for e in events] == list(range(len(events)))
+    replayed = [e async for e in await client.responses.retrieve(second.id, stream=True)]
+    assert [e.type for e in replayed] == [e.type for e in events]
+    assert [item.type for item in third.output] == ["message"]
+    long, _, short, next_one = (request.token_ids for request in front.engine.requests)
+    assert len(short) < len(long)
+    assert next_one[: len(short)] == short
+
+
+async def test_a_conversation_that_is_too_long_is_refused_or_loses_its_oldest_turns(front, client):
+    made = None
+    for number in range(3):
+        made = await client.responses.create(
+            input=f"{number} " * 60,
+            previous_response_id=made.id if made else None,
+            instructions="Be brief.",
+        )
+    front.engine.becomes(max_context_tokens=made.usage.total_tokens)
+    asked = {
+        "input": "more " * 10,
+        "previous_response_id": made.id,
+        "instructions": "Be brief.",
+    }
+    with pytest.raises(openai.BadRequestError) as caught:
+        await client.responses.create(**asked)
+    assert caught.value.code == "context_length_exceeded"
+
+    cut = await client.responses.create(**asked, truncation="auto")
+
+    assert (cut.status, cut.truncation) == ("completed", "auto")
+    assert cut.splice["dropped_turns"] == 1
+    assert cut.usage.input_tokens < made.usage.total_tokens
