@@ -9,6 +9,7 @@ Invariants:
     a table's chain is written head first, in bounded pieces
 """
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterator
 from collections.abc import Sequence as Items
@@ -20,7 +21,7 @@ from model.block_supply import BlockSupply
 from model.eviction import Score
 from model.messages import TierName
 from model.parked_tables import ParkedTable, ParkedTables
-from model.tiers.base import Hold, Record
+from model.tiers.base import Hold, Record, RecordLostError
 from model.tiers.tier import Tier
 from model.tiers.transfers import Item, Transfer
 
@@ -168,8 +169,9 @@ class Spills:
         """Store in the lower tier what idles in the upper one, and isn't on the device any more:
         the one that was used longest ago, and in time before the upper one needs the room."""
         is_short = len(upper.tree) > (1.0 - _LOW_RESERVE) * upper.max_records
-        after_s = 0.0 if is_short or self._is_hurried else self._config.after_s(lower.name)
-        before = self._wall_clock() - after_s
+        before = self._wall_clock() - self._config.after_s(lower.name)
+        if is_short or self._is_hurried:
+            before = math.inf  # also what was used in the future of a clock that jumped back
         busy = {spill.turn_id for spill in self._spills.values()}
         idle = [
             hold
@@ -218,6 +220,9 @@ class Spills:
         if (copied := self._copied.pop(transfer, None)) is not None:
             tier, records = copied
             tier.unpin(records)
+            if isinstance(transfer.error, RecordLostError):
+                # Otherwise the same copy would be tried for ever, and no other.
+                tier.lose(transfer.items[transfer.num_done].record)
         if (busy := self._stuck.pop(transfer, None)) is not None:
             self._supply.release(busy)
             return

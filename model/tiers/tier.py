@@ -241,7 +241,8 @@ class Tier:
                 continue
             done.append(job)
             self._abandoned.discard(job)
-            self._note_error(job.error)
+            if job.source is None or not isinstance(job.error, RecordLostError):
+                self._note_error(job.error)  # what a source has lost is that tier's
             if job.urgency is Urgency.SPILL:
                 self._spilled(job, self._spills.pop(job))
             else:
@@ -252,7 +253,7 @@ class Tier:
         self._num_restores -= 1
         self._counts["restored"] += transfer.num_done
         if isinstance(transfer.error, RecordLostError):
-            self._lose(transfer.items[transfer.num_done].record)
+            self.lose(transfer.items[transfer.num_done].record)
 
     def _note_error(self, error: TierError | None) -> None:
         if error is None:
@@ -288,12 +289,13 @@ class Tier:
         def drop(damaged: object) -> None:
             assert isinstance(damaged, list)
             for record in damaged:
-                self._lose(record)
+                self.lose(record)
             on_done(len(damaged))
 
         self._errand(lambda storage: storage.verify(), Urgency.SPILL, drop)
 
-    def _lose(self, record: Record) -> None:
+    def lose(self, record: Record) -> None:
+        """A record isn't what was written: it goes, and what lies behind it."""
         gone, moved = self.tree.discard(record.key)
         self._counts["lost"] += 1
         self._remove(gone)

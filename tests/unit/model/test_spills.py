@@ -309,3 +309,33 @@ def test_a_tier_that_became_smaller_gives_up_what_is_too_much_at_the_start():
 
     assert len(again.medium.records) == 4
     again.cache.check()
+
+
+def test_what_was_damaged_in_the_upper_tier_holds_up_no_other_on_the_way_to_the_lower():
+    books = two_tiers()
+    books.turn("one", PROMPT)
+    books.turn("two", range(20, 30), conversation="other")
+    books.idle(2.5)
+    books.cache.evict_all()
+    cpu = books.media[0]
+    cpu.damaged.add(next(k for k, p in cpu.payloads.items() if p == b"\x05"))
+
+    books.idle(20.0)
+
+    assert books.stored(TierName.DISK) == {1, 20, 24, 28}
+    assert books.stored(TierName.CPU) == {1, 20, 24, 28}
+    assert not books.cache.tiering.is_due()
+    assert all(tier.is_on for tier in books.tiers)
+
+
+def test_before_the_end_what_was_used_in_a_clock_s_future_is_stored_too():
+    books = two_tiers()
+    books.turn("one", PROMPT)
+    books.idle(3.0)
+    books.cache.evict_all()
+    books.jump_s = -1000.0
+
+    books.cache.tiering.hurry()
+    books.idle(0.0)
+
+    assert books.stored(TierName.DISK) == {1, 5, 9}
