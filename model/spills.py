@@ -14,7 +14,9 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from collections.abc import Sequence as Items
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
+from typing import TypeVar
 
 from model.block_pool import BlockPool
 from model.block_supply import BlockSupply
@@ -34,6 +36,8 @@ _PATIENCE_S = 30.0
 _LOW_RESERVE, _HIGH_RESERVE = 0.1, 0.3
 """Shares of the pool that can be had without a loss: fewer than the first start spilling what idles
 too shortly, until there is the second. The gap keeps it from flapping."""
+
+_Due = TypeVar("_Due", ParkedTable, Hold)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,15 +124,26 @@ class Spills:
         self._expire(now_s)
         self._leave()
         for tier in self._tiers:
-            if not tier.is_on or tier.num_spills >= _MAX_SPILLS:
-                continue
-            for parked in self._due(tier, now_s):
-                if tier.num_spills >= _MAX_SPILLS:
-                    break
-                self._spill(tier, parked, now_s)
+            if tier.is_on:
+                self._fill(tier, self._due(tier, now_s), partial(self._spill, tier, now_s=now_s))
         for upper, lower in pairwise(self._tiers):
-            if upper.is_on and lower.is_on and lower.num_spills < _MAX_SPILLS:
-                self._copy_down(upper, lower, now_s)
+            if upper.is_on and lower.is_on:
+                copy_down = partial(self._copy_down, upper, lower, now_s=now_s)
+                self._fill(lower, self._idle(upper, lower), copy_down)
+
+    @staticmethod
+    def _fill(tier: Tier, due: list[_Due], spill: Callable[[_Due], bool]) -> None:
+        """Store what is due, the first first, until `spill` finds no room for what is worth so
+        little. Then the last first: when that doesn't fit, nothing does, and to look for room
+        costs what there is in the tier."""
+        for candidates in (due, due[::-1]):
+            for candidate in candidates:
+                if tier.num_spills >= _MAX_SPILLS:
+                    return
+                if not spill(candidate):
+                    break
+            else:
+                return
 
     def _due(self, tier: Tier, now_s: float) -> list[ParkedTable]:
         """The tables to store, what is given up next first."""
@@ -150,7 +165,8 @@ class Spills:
         self._is_short = reserve < wanted * self._pool.num_blocks
         return self._is_short
 
-    def _spill(self, tier: Tier, parked: ParkedTable, now_s: float) -> None:
+    def _spill(self, tier: Tier, parked: ParkedTable, now_s: float) -> bool:
+        """Order a table's next piece; False if there is no room for it."""
         chain = list(_records(parked))
         missing = len(tier.missing(chain))
         start = len(chain) - missing
@@ -160,14 +176,15 @@ class Spills:
         ][:_MAX_ITEMS]
         transfer = tier.spill(items, self._hold(parked, now_s), superseded=parked.parent_turn_id)
         if transfer is None:
-            return
+            return not items
         self._spills[transfer] = _Spill(parked.turn_id, now_s)
         self._held[transfer] = [item.block_id for item in transfer.items]
         self._supply.hold(self._held[transfer])
+        return True
 
-    def _copy_down(self, upper: Tier, lower: Tier, now_s: float) -> None:
-        """Store in the lower tier what idles in the upper one, and isn't on the device any more:
-        the one that was used longest ago, and in time before the upper one needs the room."""
+    def _idle(self, upper: Tier, lower: Tier) -> list[Hold]:
+        """What idles in the upper tier and lacks in the lower one, that which was used longest ago
+        first, and in time before the upper one needs the room."""
         is_short = len(upper.tree) > (1.0 - _LOW_RESERVE) * upper.max_records
         before = self._wall_clock() - self._config.after_s(lower.name)
         if is_short or self._is_hurried:
@@ -178,17 +195,20 @@ class Spills:
             for hold in upper.tree.holds()
             if hold.used_at <= before and hold.tail not in lower.tree and hold.turn_id not in busy
         ]
-        if not idle:
-            return
-        hold = min(idle, key=lambda hold: hold.used_at)
+        return sorted(idle, key=lambda hold: hold.used_at)
+
+    def _copy_down(self, upper: Tier, lower: Tier, hold: Hold, now_s: float) -> bool:
+        """Order the next piece of what isn't on the device any more; False if there is no room."""
         records = list(lower.missing(upper.tree.chain(hold.tail)))[:_MAX_ITEMS]
         items = [Item(record, _NO_BLOCK) for record in records]
         transfer = lower.spill(items, hold, source=upper.storage)
-        if transfer is not None:
-            upper.pin(records)
-            self._spills[transfer] = _Spill(hold.turn_id, now_s)
-            self._held[transfer] = []
-            self._copied[transfer] = (upper, records)
+        if transfer is None:
+            return not items
+        upper.pin(records)
+        self._spills[transfer] = _Spill(hold.turn_id, now_s)
+        self._held[transfer] = []
+        self._copied[transfer] = (upper, records)
+        return True
 
     def _hold(self, parked: ParkedTable, now_s: float) -> Hold:
         return Hold(

@@ -60,6 +60,7 @@ class Tiering:
         self._worth = setup.worth
         self._parked = parked
         self._next_sweep_s = 0.0
+        self._is_hurried = False
         self._restores = Restores(setup.tiers, supply, hasher, setup.costs)
         self._spills = Spills(
             setup.tiers, setup.spill, supply, pool, parked, self.worth, setup.wall_clock
@@ -102,7 +103,7 @@ class Tiering:
         ready += self._restores.expire(now_s)
         if now_s >= self._next_sweep_s:
             self._spills.sweep(now_s)
-            self._next_sweep_s = now_s + _SWEEP_S
+            self._next_sweep_s = now_s + (0.0 if self._is_hurried else _SWEEP_S)
         return ready
 
     @property
@@ -133,8 +134,10 @@ class Tiering:
         return self._spills.park(conversation_id, tier)
 
     def hurry(self) -> None:
-        """Store everything at once from now on."""
+        """Store everything at once from now on: whatever can be stored is on its way after a tick,
+        and when nothing is, all is there."""
         self._next_sweep_s = 0.0
+        self._is_hurried = True
         self._spills.hurry()
 
     def release(self, conversation_id: str) -> None:

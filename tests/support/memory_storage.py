@@ -29,6 +29,7 @@ class MemoryStorage:
         self.damaged: set[BlockHash] = set()
         self.is_full = False
         self.is_broken = False
+        self.is_closed = False
 
     @property
     def used_bytes(self) -> int:
@@ -81,7 +82,7 @@ class MemoryStorage:
         return lost
 
     def close(self) -> None:
-        pass
+        self.is_closed = True
 
     def _require_working(self) -> None:
         if self.is_broken:

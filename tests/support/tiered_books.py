@@ -15,8 +15,8 @@ from tests.support.memory_storage import ManualRunner, MemoryStorage, NumberedBl
 
 
 class TieredBooks(Books):
-    """Blocks of four tokens, idle after ten seconds. `now_s` is both clocks, but that the wall clock
-    has jumped by `jump_s`; nothing moves before `move` says so."""
+    """Blocks of four tokens, idle after ten seconds. `now_s` is both clocks, but that the wall
+    clock has jumped by `jump_s`; nothing moves before `move` says so."""
 
     def __init__(
         self,

@@ -339,3 +339,36 @@ def test_before_the_end_what_was_used_in_a_clock_s_future_is_stored_too():
     books.idle(0.0)
 
     assert books.stored(TierName.DISK) == {1, 5, 9}
+
+
+def test_what_is_worth_too_little_for_a_full_tier_keeps_nothing_out_that_is_worth_more():
+    books = two_tiers(num_blocks=40)
+    books.tiers[1].max_records = 3
+    books.turn("kept", range(40, 52), conversation="its")
+    books.idle(20.0)
+    books.turn("old", PROMPT, conversation="conv-old", priority=-1)
+    books.turn("new", range(60, 70), conversation="conv-new", priority=1)
+    books.idle(2.5)
+    books.cache.evict_all()
+
+    books.idle(20.0)
+
+    assert books.stored(TierName.DISK) == {60, 64, 68}
+
+
+def test_a_full_tier_is_searched_for_room_but_twice_whatever_waits(monkeypatch):
+    books = TieredBooks(40, max_records=3)
+    books.turn("kept", range(40, 52), conversation="its")
+    books.idle()
+    for name in "abcd":
+        books.turn(name, [*PROMPT, ord(name)], conversation=f"conv-{name}", priority=-1)
+    searches = []
+    evict = books.tier.tree.evict
+    monkeypatch.setattr(
+        books.tier.tree, "evict", lambda *args, **kw: searches.append(args) or evict(*args, **kw)
+    )
+
+    books.tick(10.0)
+
+    assert books.tier.num_in_flight == 0
+    assert 1 <= len(searches) <= 2
