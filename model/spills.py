@@ -97,11 +97,13 @@ class Spills:
         if any(self._lacks(tier, p) for tier in self._tiers for p in self._parked):
             return True
         pairs = [(a, b) for a, b in pairwise(self._tiers) if a.is_on and b.is_on]
-        return any(h.tail not in b.tree for a, b in pairs for h in a.tree.holds())
+        return any(_lacks_hold(b, h) for a, b in pairs for h in a.tree.holds())
 
     def _lacks(self, tier: Tier, parked: ParkedTable) -> bool:
-        is_claimed = parked.turn_id == parked.conversation_id  # restored, for one generation
-        return tier.is_on and not is_claimed and parked.last_key not in tier.tree
+        if not tier.is_on or parked.turn_id == parked.conversation_id:
+            return False  # that one was restored for one generation
+        # Its own claim counts: another conversation's would go with that conversation.
+        return not tier.tree.is_held(parked.conversation_id, parked.turn_id, parked.last_key)
 
     # Plan
 
@@ -193,7 +195,7 @@ class Spills:
         idle = [
             hold
             for hold in upper.tree.holds()
-            if hold.used_at <= before and hold.tail not in lower.tree and hold.turn_id not in busy
+            if hold.used_at <= before and _lacks_hold(lower, hold) and hold.turn_id not in busy
         ]
         return sorted(idle, key=lambda hold: hold.used_at)
 
@@ -272,6 +274,10 @@ class Spills:
         held = Counter(b for block_ids in self._held.values() for b in block_ids)
         held.update(b for busy in self._stuck.values() for b in busy)
         return held
+
+
+def _lacks_hold(tier: Tier, hold: Hold) -> bool:
+    return not tier.tree.is_held(hold.conversation_id, hold.turn_id, hold.tail)
 
 
 def _records(parked: ParkedTable) -> Iterator[Record]:

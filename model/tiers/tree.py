@@ -109,6 +109,10 @@ class RecordTree:
         if not turns:
             del self._turns_by_conversation[conversation_id]
 
+    def is_held(self, conversation_id: str, turn_id: str, tail: BlockHash) -> bool:
+        """Whether the turn's claim is on the chain that ends in `tail`, all of which is here."""
+        return self._tail_by_turn.get((conversation_id, turn_id)) == tail
+
     def holds_of(self, conversation_id: str) -> list[Hold]:
         """A conversation's holds."""
         turns = self._turns_by_conversation.get(conversation_id, ())

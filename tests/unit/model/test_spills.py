@@ -49,6 +49,21 @@ def test_a_chain_that_is_shared_is_stored_once():
     assert {h.conversation_id for h in books.medium.holds.values()} == {"conv", "fork"}
 
 
+def test_whoever_has_what_another_stored_has_a_claim_of_its_own_and_keeps_it():
+    books = two_tiers()
+    books.turn("one", PROMPT)
+    books.turn("two", PROMPT, conversation="fork")
+    books.idle(20.0)
+    for medium in books.media:
+        assert {h.conversation_id for h in medium.holds.values()} == {"conv", "fork"}
+
+    books.cache.release_conversation("conv")
+    books.idle()
+
+    for medium in books.media:
+        assert {p[0] for p in medium.payloads.values()} == {1, 5, 9}
+
+
 def test_the_last_turn_s_claim_is_superseded_by_the_next_and_stays_for_its_siblings():
     books = TieredBooks()
     books.turn("one", PROMPT)
