@@ -222,6 +222,7 @@ class Spills:
             num_uses=parked.num_uses,
             ttl_s=parked.ttl_s,
             priority=parked.priority,
+            is_superseded=self._parked.is_superseded(parked),
         )
 
     def _leave(self) -> None:

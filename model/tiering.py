@@ -68,7 +68,7 @@ class Tiering:
 
     def worth(self, parked: ParkedTable) -> tuple[bool, int, float]:
         """What a parked table is worth: the lowest is given up first."""
-        is_superseded = self._parked.is_superseded(parked.turn_id)
+        is_superseded = self._parked.is_superseded(parked)
         tier = self._spills.stored_in(parked)
         return self._worth.of_table(parked, tier, is_superseded=is_superseded)
 

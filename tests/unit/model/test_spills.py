@@ -78,6 +78,31 @@ def test_the_last_turn_s_claim_is_superseded_by_the_next_and_stays_for_its_sibli
     assert sorted(r.num_tokens for r in books.medium.records.values()) == [1, 2, 4, 4, 4]
 
 
+def test_a_superseded_turn_whose_claim_was_cut_is_superseded_when_it_is_stored_again():
+    books = TieredBooks()
+    books.turn("one", PROMPT)
+    books.turn("two", [*PROMPT[:9], 50, 51], parent_turn_id="one")
+    books.idle()
+    books.tier.tree.drop_hold("conv", "one")
+    books.idle()
+
+    assert {h.turn_id: h.is_superseded for h in books.tier.tree.holds()} == {
+        "one": True,
+        "two": False,
+    }
+
+
+def test_a_fork_does_not_supersede_what_its_origin_goes_on_from():
+    books = TieredBooks(8)
+    books.turn("one", PROMPT, priority=1)
+    books.turn("two", range(20, 28), conversation="other")
+    books.turn("three", [*PROMPT, 99], parent_turn_id="one", conversation="fork")
+
+    books.compute(books.claim("more", range(60, 72), conversation=None))
+
+    assert len(books.parked()["one"]) == 3
+
+
 def test_under_pressure_what_idles_shortly_is_stored_too_before_it_is_given_up():
     books = TieredBooks(8)
     books.turn("one", PROMPT)
