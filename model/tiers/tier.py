@@ -17,7 +17,7 @@ from model.messages import TierName, TierStats
 from model.prefix_index import BlockHash
 from model.tiers.base import Hold, Holds, Record, RecordLostError, Storage, TierError, TierFullError
 from model.tiers.transfers import Errand, Item, Job, Transfer, Urgency
-from model.tiers.tree import RecordTree, Worth
+from model.tiers.tree import Cut, RecordTree, Worth
 
 logger = logging.getLogger(__name__)
 
@@ -122,12 +122,11 @@ class Tier:
         orphans = self.tree.rebuild(records)
         for hold in holds:
             if self.tree.hold(hold) is None:
-                self._note(partial(_drop, hold))
+                self._note(partial(_drop, (hold.conversation_id, hold.turn_id)))
+        self._remove([*orphans, *self.tree.prune_unheld()])
         # A quota that was lowered holds for what is there, too.
-        over = len(self.tree) - self.max_records
-        gone, moved = self.tree.evict(over, self._worth) if over > 0 else ([], [])
-        self._remove([*orphans, *self.tree.prune_unheld(), *gone])
-        self._note_holds(moved)
+        if (over := len(self.tree) - self.max_records) > 0:
+            self._take_out(self.tree.evict(over, self._worth))
 
     # Spill
 
@@ -174,11 +173,10 @@ class Tier:
         if lacking > 0:
             pinned |= {f.pinned for f in self._spills.values() if f.pinned} | self._pins.keys()
             wanted = max(lacking, self.max_records // _EVICTION_SHARE)
-            gone, moved = self.tree.evict(wanted, self._worth, pinned, below=worth)
-            self._counts["evicted"] += len(gone)
-            self._remove(gone)
-            self._note_holds(moved)
-            lacking -= len(gone)
+            cut = self.tree.evict(wanted, self._worth, pinned, below=worth)
+            self._counts["evicted"] += len(cut.records)
+            self._take_out(cut)
+            lacking -= len(cut.records)
         return num_records - max(0, lacking)
 
     def _spilled(self, transfer: Transfer, flight: _Flight) -> None:
@@ -296,10 +294,15 @@ class Tier:
 
     def lose(self, record: Record) -> None:
         """A record isn't what was written: it goes, and what lies behind it."""
-        gone, moved = self.tree.discard(record.key)
         self._counts["lost"] += 1
-        self._remove(gone)
-        self._note_holds(moved)
+        self._take_out(self.tree.discard(record.key))
+
+    def _take_out(self, cut: Cut) -> None:
+        """Let medium and list follow the tree."""
+        self._remove(cut.records)
+        self._note_holds(cut.moved)
+        for turn in cut.ended:
+            self._note(partial(_drop, turn))
 
     def _note_holds(self, holds: Sequence[Hold]) -> None:
         for hold in holds:
@@ -354,8 +357,8 @@ class Tier:
         assert len(self.tree) <= self.max_records, f"{len(self.tree)} records"
 
 
-def _drop(hold: Hold, holds: Holds) -> None:
-    holds.drop_turn(hold.conversation_id, hold.turn_id)
+def _drop(turn: tuple[str, str], holds: Holds) -> None:
+    holds.drop_turn(*turn)
 
 
 def _put(hold: Hold, holds: Holds) -> None:

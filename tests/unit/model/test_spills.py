@@ -412,3 +412,13 @@ def test_a_full_tier_is_searched_for_room_but_twice_whatever_waits(monkeypatch):
 
     assert books.tier.num_in_flight == 0
     assert 1 <= len(searches) <= 2
+
+
+def test_the_list_of_claims_forgets_those_whose_chains_were_given_up():
+    books = TieredBooks(40, max_records=3)
+    books.turn("one", PROMPT)
+    books.idle()
+    books.turn("two", range(20, 30), conversation="other", priority=1)
+    books.idle()
+
+    assert {h.turn_id for h in books.medium.holds.values()} == {"two"}
