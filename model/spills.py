@@ -52,10 +52,12 @@ class SpillConfig:
         return self.cpu_after_s if tier is TierName.CPU else self.disk_after_s
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Spill:
+    conversation_id: str
     turn_id: str
     started_s: float
+    is_wanted: bool = True
 
 
 class Spills:
@@ -179,7 +181,7 @@ class Spills:
         transfer = tier.spill(items, self._hold(parked, now_s), superseded=parked.parent_turn_id)
         if transfer is None:
             return not items
-        self._spills[transfer] = _Spill(parked.turn_id, now_s)
+        self._spills[transfer] = _Spill(parked.conversation_id, parked.turn_id, now_s)
         self._held[transfer] = [item.block_id for item in transfer.items]
         self._supply.hold(self._held[transfer])
         return True
@@ -207,7 +209,7 @@ class Spills:
         if transfer is None:
             return not items
         upper.pin(records)
-        self._spills[transfer] = _Spill(hold.turn_id, now_s)
+        self._spills[transfer] = _Spill(hold.conversation_id, hold.turn_id, now_s)
         self._held[transfer] = []
         self._copied[transfer] = (upper, records)
         return True
@@ -249,8 +251,10 @@ class Spills:
         if (busy := self._stuck.pop(transfer, None)) is not None:
             self._supply.release(busy)
             return
-        del self._spills[transfer]
-        self._supply.release(self._held.pop(transfer))
+        if self._spills.pop(transfer).is_wanted:
+            self._supply.release(self._held.pop(transfer))
+        else:
+            self._supply.drop(self._held.pop(transfer), is_erased=True)
 
     def _expire(self, now_s: float) -> None:
         """Let go of the blocks of what takes too long."""
@@ -265,8 +269,10 @@ class Spills:
             self._supply.release(self._held.pop(transfer))
 
     def release(self, conversation_id: str) -> None:
-        """The conversation is gone from every tier."""
+        """The conversation is gone from every tier, and what is on its way from the device, too."""
         self._wanted.pop(conversation_id, None)
+        for spill in self._spills.values():
+            spill.is_wanted &= spill.conversation_id != conversation_id
         for tier in self._tiers:
             tier.release(conversation_id)
 

@@ -99,6 +99,13 @@ class TieredBooks(Books):
             runner.run(num_jobs)
         self.tick()
 
+    def erased_by_moving(self) -> set[int]:
+        """As `move`; the blocks whose bytes are overwritten then."""
+        for runner in self.runners:
+            runner.run()
+        self.cache.tick(self.now_s)
+        return {e.target for e in self.cache.supply.take_edits() if e.source is None}
+
     def idle(self, seconds: float = 10.0) -> None:
         """Time passes until everything that idles is stored."""
         self.tick(seconds)

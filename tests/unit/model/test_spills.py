@@ -206,6 +206,8 @@ def test_what_is_on_its_way_for_a_deleted_conversation_is_erased_when_it_has_com
     books.tick(10.0)
     books.cache.release_conversation("conv")
 
+    assert books.erased_by_moving() == {0, 1, 2}
+    assert len(books.cache.index) == 0
     for _ in range(3):
         books.move()
         books.tick(0.3)
