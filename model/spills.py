@@ -105,7 +105,8 @@ class Spills:
         if not tier.is_on or parked.turn_id == parked.conversation_id:
             return False  # that one was restored for one generation
         # Its own claim counts: another conversation's would go with that conversation.
-        return not tier.tree.is_held(parked.conversation_id, parked.turn_id, parked.last_key)
+        reach = tier.tree.reach(parked.conversation_id, parked.turn_id)
+        return reach < parked.num_computed_tokens
 
     # Plan
 
@@ -284,7 +285,7 @@ class Spills:
 
 
 def _lacks_hold(tier: Tier, hold: Hold) -> bool:
-    return not tier.tree.is_held(hold.conversation_id, hold.turn_id, hold.tail)
+    return tier.tree.reach(hold.conversation_id, hold.turn_id) < hold.num_tokens
 
 
 def _records(parked: ParkedTable) -> Iterator[Record]:

@@ -119,9 +119,11 @@ class RecordTree:
         if not turns:
             del self._turns_by_conversation[conversation_id]
 
-    def is_held(self, conversation_id: str, turn_id: str, tail: BlockHash) -> bool:
-        """Whether the turn's claim is on the chain that ends in `tail`, all of which is here."""
-        return self._tail_by_turn.get((conversation_id, turn_id)) == tail
+    def reach(self, conversation_id: str, turn_id: str) -> int:
+        """How many of a turn's tokens its claim covers; 0 if there is none."""
+        turn = conversation_id, turn_id
+        tail = self._tail_by_turn.get(turn)
+        return 0 if tail is None else self._nodes[tail].holds[turn].num_tokens
 
     def holds_of(self, conversation_id: str) -> list[Hold]:
         """A conversation's holds."""

@@ -331,7 +331,7 @@ class TieredMachine(EngineCoreMachine):
             for runner in self.runners:
                 runner.run()
         # Deleted conversations leave nothing, and what is left is not held.
-        assert not any(medium.holds for medium in self.media)
+        assert not any(medium.holds or medium.records for medium in self.media)
         assert self.core.cache.pool.num_free == NUM_BLOCKS
 
 

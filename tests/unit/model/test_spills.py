@@ -64,6 +64,20 @@ def test_whoever_has_what_another_stored_has_a_claim_of_its_own_and_keeps_it():
         assert {p[0] for p in medium.payloads.values()} == {1, 5, 9}
 
 
+def test_a_table_that_lost_its_tail_on_the_device_keeps_its_claim_on_all_of_it():
+    books = TieredBooks(5)
+    books.turn("one", PROMPT)
+    books.idle()
+    more = books.claim("more", range(40, 52), conversation=None)
+    books.compute(more)
+    books.cache.release(more)
+    assert len(books.cache.view("conv", books.now_s, 1)[0].blocks) == 2
+    books.idle()
+
+    (hold,) = books.tier.tree.holds()
+    assert hold.num_tokens == 10
+
+
 def test_the_last_turn_s_claim_is_superseded_by_the_next_and_stays_for_its_siblings():
     books = TieredBooks()
     books.turn("one", PROMPT)
