@@ -124,6 +124,7 @@ class Tiering:
     def is_due(self) -> bool:
         """Whether a tick has anything to do soon, though nobody runs."""
         is_busy = self.has_orders or self.num_in_flight > 0
+        is_busy |= any(tier.owes_erasure for tier in self._tiers)
         return bool(self._tiers) and (is_busy or self._spills.has_unstored())
 
     # Between turns

@@ -80,6 +80,7 @@ class Tier:
         self._num_restores = 0
         self._abandoned: set[Transfer] = set()
         self._pins: Counter[BlockHash] = Counter()  # of what another tier is copying from here
+        self._unerased: set[BlockHash] = set()  # of what is gone
         self._off_until_s = 0.0
         self._pause_s = _FIRST_PAUSE_S
         self._counts: Counter[str] = Counter()
@@ -100,6 +101,11 @@ class Tier:
         orders, self._orders = self._orders, []
         for job in orders:
             self._runner.start(job)
+
+    @property
+    def owes_erasure(self) -> bool:
+        """Whether the medium still has something that it failed to erase."""
+        return bool(self._unerased)
 
     @property
     def num_in_flight(self) -> int:
@@ -123,7 +129,8 @@ class Tier:
         for hold in holds:
             if self.tree.hold(hold) is None:
                 self._note(partial(_drop, (hold.conversation_id, hold.turn_id)))
-        self._remove([*orphans, *self.tree.prune_unheld()])
+        # The rest of a conversation may be among them that was erased as far as it went.
+        self._erase([*orphans, *self.tree.prune_unheld()])
         # A quota that was lowered holds for what is there, too.
         if (over := len(self.tree) - self.max_records) > 0:
             self._take_out(self.tree.evict(over, self._worth))
@@ -132,11 +139,14 @@ class Tier:
 
     def missing(self, chain: Sequence[Record]) -> Sequence[Record]:
         """Which of a chain's records, head first, aren't here or on their way."""
-        coming = {item.record.key for t in self._spills for item in t.items}
+        coming = self._coming()
         for i, record in enumerate(chain):
             if record.key not in self.tree and record.key not in coming:
                 return chain[i:]
         return ()
+
+    def _coming(self) -> set[BlockHash]:
+        return {item.record.key for t in self._spills for item in t.items}
 
     def spill(
         self,
@@ -233,9 +243,7 @@ class Tier:
         done: list[Transfer] = []
         for job in self._runner.take_done():
             if isinstance(job, Errand):
-                self._note_error(job.error)
-                if job.on_done is not None and job.error is None:
-                    job.on_done(job.result)
+                self._errand_done(job)
                 continue
             done.append(job)
             self._abandoned.discard(job)
@@ -245,7 +253,15 @@ class Tier:
                 self._spilled(job, self._spills.pop(job))
             else:
                 self._restored(job)
+        self._erase_again()
         return done
+
+    def _errand_done(self, errand: Errand) -> None:
+        self._note_error(errand.error)
+        if errand.error is None and errand.on_done is not None:
+            errand.on_done(errand.result)
+        if errand.error is not None and errand.on_failed is not None:
+            errand.on_failed()
 
     def _restored(self, transfer: Transfer) -> None:
         self._num_restores -= 1
@@ -318,17 +334,28 @@ class Tier:
             self._errand(lambda storage: storage.remove(keys), Urgency.SPILL)
 
     def _erase(self, records: Sequence[Record]) -> None:
-        keys = [record.key for record in records]
+        self._erase_keys([record.key for record in records])
+
+    def _erase_keys(self, keys: Sequence[BlockHash]) -> None:
         if keys:
-            self._errand(lambda storage: storage.erase(keys), Urgency.ERASE)
+            failed = partial(self._unerased.update, keys)
+            self._errand(lambda storage: storage.erase(keys), Urgency.ERASE, on_failed=failed)
+
+    def _erase_again(self) -> None:
+        """What the medium failed to erase, but for what was stored again by somebody else."""
+        if self._unerased and self.is_on:
+            doomed = self._unerased - self._coming()
+            self._unerased.clear()
+            self._erase_keys([key for key in doomed if key not in self.tree])
 
     def _errand(
         self,
         action: Callable[[Storage], object],
         urgency: Urgency,
         on_done: Callable[[object], None] | None = None,
+        on_failed: Callable[[], None] | None = None,
     ) -> None:
-        self._orders.append(Errand(self.name, urgency, action, on_done))
+        self._orders.append(Errand(self.name, urgency, action, on_done, on_failed))
 
     # Views
 

@@ -326,6 +326,7 @@ class TieredMachine(EngineCoreMachine):
             medium.is_full = medium.is_broken = False
         for conversation in {r.conversation_id for r in self.requests.values()} - {None}:
             self.core.release(conversation)
+        self.ticks = count(1_000_000)  # whatever is off is on again
         for _ in range(10):
             self.core.tick()
             for runner in self.runners:

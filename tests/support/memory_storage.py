@@ -65,6 +65,7 @@ class MemoryStorage:
             self.damaged.discard(key)
 
     def erase(self, keys: Sequence[BlockHash]) -> None:
+        self._require_working()
         self.remove(keys)
 
     def put(self, hold: Hold) -> None:

@@ -241,6 +241,44 @@ def test_a_deleted_conversation_s_bytes_are_overwritten_on_the_device():
     assert sorted(edit.target for edit in edits if edit.source is None) == [0, 1, 2]
 
 
+def test_what_a_broken_medium_does_not_erase_is_erased_when_it_works_again():
+    books = TieredBooks()
+    books.turn("one", PROMPT)
+    books.turn("two", [*PROMPT[:8], 60], conversation="other")
+    books.idle()
+    books.medium.is_broken = True
+    books.cache.release_conversation("conv")
+    books.cache.release_conversation("other")
+    books.tick()
+    books.move()
+    assert books.stored() == {1, 5, 9, 60}
+    assert books.cache.tiering.is_due()
+
+    books.medium.is_broken = False
+    books.tick(10.0)
+    books.move()
+
+    assert books.stored() == set()
+    assert not books.cache.tiering.is_due()
+
+
+def test_what_somebody_stores_again_meanwhile_is_not_erased():
+    books = TieredBooks()
+    books.turn("one", PROMPT)
+    books.idle()
+    books.cache.release_conversation("conv")
+    books.turn("two", PROMPT[:8], conversation="other")
+    books.cache.tiering.hurry()
+    books.tick()
+    books.medium.is_broken = True
+    books.runners[0].run(1)
+    books.medium.is_broken = False
+    books.idle(20.0)
+
+    assert books.stored() == {1, 5}
+    assert len(books.tier.tree) == 2
+
+
 # Room
 
 
