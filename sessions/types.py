@@ -95,7 +95,8 @@ class Usage:
 class Timing:
     """Seconds from submission. `first_token_s` None: there was no token.
 
-    `restore_s` is a part: what bringing blocks back from other tiers took.
+    `restore_s` is what bringing blocks back from other tiers took: a part of `queue_s`, unless the
+    reply was set back and waited again.
     """
 
     queue_s: float
