@@ -187,7 +187,8 @@ export class Library {
       navigate(session.id);
     } catch (error) {
       const what = error instanceof NotAChat ? null : this.#trouble(error);
-      const why = what === null ? "It is not a chat exported as JSON." : (what.detail ?? what.title);
+      const why =
+        what === null ? "It is not a chat exported as JSON." : (what.detail ?? what.title);
       toast(`The file could not be imported. ${why}`);
     }
   }

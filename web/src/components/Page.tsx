@@ -74,7 +74,7 @@ function TopBar() {
         <IconButton
           icon="sliders"
           label="Settings of this chat"
-          class={session && "desktop-only"}
+          class={session ? "desktop-only" : ""}
           onClick={() => {
             state.dialog.value = { kind: "settings", session: id };
           }}
