@@ -43,6 +43,11 @@ class TurnStatus(StrEnum):
         """Whether the turn may still change by itself."""
         return self in (TurnStatus.PENDING, TurnStatus.RUNNING)
 
+    @property
+    def is_answer(self) -> bool:
+        """Whether it ended with a reply, be it one that was cut."""
+        return not self.is_active and self is not TurnStatus.FAILED
+
 
 class ItemKind(StrEnum):
     """What a node of the tree is. Only messages are made in this version."""
