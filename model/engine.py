@@ -35,6 +35,7 @@ from model.messages import (
     GenerationEvent,
     GenerationFinished,
     GenerationRequest,
+    Residency,
     TableView,
     TierName,
 )
@@ -118,13 +119,20 @@ class Engine:
         self._supervisor = asyncio.create_task(self._supervise(), name="engine supervisor")
         return await self._loaded
 
+    async def store(self, timeout_s: float) -> bool:
+        """Bring everything into the tiers, for the next start; whether all was in time. Nothing may
+        be asked of the engine afterwards but `residency` and to close. May be cancelled."""
+        if not timeout_s or self._state is not EngineState.READY:
+            return False
+        with suppress(TimeoutError, ModelError):
+            async with asyncio.timeout(timeout_s):
+                return bool(await self._query("store_all"))
+        return False
+
     async def close(self, store_s: float = 0.0) -> None:
         """End the process; running generations fail with EngineUnavailableError. For so many
-        seconds it may store before what it has, for the next start."""
-        if store_s and self._state is EngineState.READY:
-            with suppress(TimeoutError, ModelError):
-                async with asyncio.timeout(store_s):
-                    await self._query("store_all")
+        seconds it may store before what it has."""
+        await self.store(store_s)
         if self._state is not EngineState.FAILED:
             self._state = EngineState.CLOSED
         self._closing.set()
@@ -223,6 +231,21 @@ class Engine:
         """Whoever has something in a tier. Raises EngineUnavailableError."""
         found: frozenset[str] = await self._query("conversations")
         return found
+
+    async def residency(self) -> tuple[Residency, ...]:
+        """Where each conversation's newest table is. Raises EngineUnavailableError."""
+        found: tuple[Residency, ...] = await self._query("residency")
+        return found
+
+    async def verify(self) -> int:
+        """Read everything that the tiers have and drop what is damaged; how many records that were.
+        Takes as long as reading does. Raises EngineUnavailableError."""
+        return int(await self._query("verify"))
+
+    async def collect(self) -> int:
+        """Remove what other models left behind that is old or too much; how many folders. Raises
+        EngineUnavailableError."""
+        return int(await self._query("collect"))
 
     async def stats(self) -> EngineStats:
         """A snapshot of what the engine counts. Raises EngineUnavailableError."""

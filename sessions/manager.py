@@ -5,7 +5,7 @@ goes on and its end is written. What runs here is in `running`, everything else 
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from datetime import datetime
 from functools import partial
@@ -23,6 +23,7 @@ from sessions.errors import ConflictError
 from sessions.opening import Opener
 from sessions.places import Places
 from sessions.preparation import Preparations
+from sessions.presence import Presence
 from sessions.prompt import PromptComposer
 from sessions.rendering import Renderer
 from sessions.replay import replay
@@ -91,6 +92,13 @@ class SessionManager:
                 max_input_chars=config.max_input_chars,
             ),
         )
+        self.presence = Presence(
+            store=store,
+            engine=engine,
+            composer=self._composer,
+            runner_id=config.runner_id,
+            clock=clock,
+        )
         self._opener = Opener(
             store=store,
             engine=engine,
@@ -110,6 +118,7 @@ class SessionManager:
     async def __aenter__(self) -> Self:
         await self._preparations.__aenter__()
         await self._running.__aenter__()
+        await self.presence.__aenter__()
         return self
 
     async def __aexit__(
@@ -119,6 +128,7 @@ class SessionManager:
         traceback: TracebackType | None,
     ) -> None:
         self._preparations.stop()
+        await self.presence.__aexit__(kind, exc, traceback)
         await self._running.__aexit__(kind, exc, traceback)
         await self._preparations.__aexit__(kind, exc, traceback)
 
@@ -255,9 +265,11 @@ class SessionManager:
         SessionBusyError while the head runs, TurnNotEndedError for a parent that does,
         ContextLengthError for a prompt that is too long, and what `admission` finds wrong.
         """
-        return await self._running.start(
-            owner, partial(self._admission.submit, owner, session_id, request)
-        )
+        return await self._start(owner, partial(self._admission.submit, owner, session_id, request))
+
+    async def _start(self, owner: OwnerId, admit: Callable[[], Awaitable[Admitted | Turn]]) -> Turn:
+        await self.presence.warm_up.give_way()
+        return await self._running.start(owner, admit)
 
     async def regenerate(
         self,
@@ -275,7 +287,7 @@ class SessionManager:
             params=params,
             client_turn_id=client_turn_id,
         )
-        return await self._running.start(owner, admit)
+        return await self._start(owner, admit)
 
     async def go_on(
         self,
@@ -296,7 +308,7 @@ class SessionManager:
             max_more_tokens=max_more_tokens,
             client_turn_id=client_turn_id,
         )
-        return await self._running.start(owner, admit)
+        return await self._start(owner, admit)
 
     async def cancel(self, owner: OwnerId, turn_id: TurnId) -> Turn:
         """Stop a turn and return it as it ended, with its reply so far; an ended one as it is.
@@ -352,4 +364,5 @@ class SessionManager:
         """What is done behind a turn: its log is at hand for the next, which may be prepared."""
         self._composer.remember(log)
         self._config.on_turn_ended(ended)
+        self.presence.followed(admitted.session)
         self._preparations.begin(admitted.session, ended)

@@ -12,8 +12,8 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from sessions import purge, rows, search
-from sessions.database import Database
 from sessions.errors import InvalidInputError, RevisionConflictError, SessionNotFoundError
+from sessions.manifests import ManifestStore
 from sessions.queries import is_active
 from sessions.session_events import ChangeKind, SessionEvent, SessionNews, read_behind, record
 from sessions.tables import ACTIVE, OwnerRow, ResponseRow, SearchEntryRow, SessionRow, TokenSpanRow
@@ -31,11 +31,8 @@ from sessions.types import (
 POLL_S = 2.0
 
 
-class SessionStore:
+class SessionStore(ManifestStore):
     """What is stored of sessions, asked one question at a time."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
 
     async def add_session(self, session: Session, *, clock_at: datetime) -> None:
         """Insert a session, and its owner when it is the owner's first."""

@@ -1,4 +1,5 @@
-"""Deletion for good: what was deleted longer ago than can be undone goes from store and engine.
+"""Deletion for good: what was deleted longer ago than can be undone goes from store and engine,
+and from the engine's tiers whatever the store doesn't know.
 
 Any number of servers may sweep one database; a session is locked while it is purged.
 """
@@ -38,6 +39,7 @@ class Sweeper:
         self._clock = clock
         self._grace = timedelta(seconds=delete_grace_s)
         self._sweep_s = sweep_s
+        self._is_woken = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
@@ -61,9 +63,23 @@ class Sweeper:
         num_gone = 0
         for session_id in await self._store.due(before):
             num_gone += await self._store.purge(session_id, before)
-            with suppress(ModelError):  # an engine that is away has forgotten everything
+            with suppress(ModelError):  # `reconcile` does it once the engine is back
                 await self._engine.release(session_id)
         return num_gone
+
+    async def reconcile(self) -> int:
+        """Have the engine forget, in every tier, the conversations that no living session has any
+        more; how many. What was deleted while it was away, or with it, is made good so. Raises
+        ModelError, StoreUnavailableError."""
+        stored = await self._engine.stored_conversations()
+        gone = stored - await self._store.living(stored)
+        for name in sorted(gone):
+            await self._engine.release(name)
+        return len(gone)
+
+    def wake(self) -> None:
+        """Sweep now: the engine has come up."""
+        self._is_woken.set()
 
     async def _run(self) -> None:
         while True:
@@ -71,6 +87,13 @@ class Sweeper:
                 num_gone = await self.sweep()
                 if num_gone:
                     logger.info("%d deleted sessions are purged", num_gone)
+                with suppress(ModelError):  # another time
+                    num_stray = await self.reconcile()
+                    if num_stray:
+                        logger.info("the tiers held %d conversations that are gone", num_stray)
             except StoreUnavailableError as exc:
                 logger.warning("nothing is purged: %s", exc)
-            await asyncio.sleep(self._sweep_s)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._sweep_s):
+                    await self._is_woken.wait()
+            self._is_woken.clear()

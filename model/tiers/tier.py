@@ -289,6 +289,15 @@ class Tier:
 
         self._errand(lambda storage: storage.verify(), Urgency.SPILL, drop)
 
+    def run(
+        self,
+        action: Callable[[Storage], object],
+        on_done: Callable[[object], None] | None = None,
+    ) -> None:
+        """Have something done on the medium's thread, behind what is urgent; `on_done` gets what
+        came of it, unless it failed."""
+        self._errand(action, Urgency.SPILL, on_done)
+
     def _lose(self, record: Record) -> None:
         gone, moved = self.tree.discard(record.key)
         self._counts["lost"] += 1
