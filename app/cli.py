@@ -206,6 +206,7 @@ def _app_config(settings: Settings, runner_id: str) -> "AppConfig":
         delete_grace_s=settings.delete_grace_s,
         store_timeout_s=settings.store_timeout_s,
         warm_up_s=settings.warm_up_s,
+        auto_titles=settings.auto_titles,
         page_dir=page if (page / "index.html").exists() else None,
         public_instructions=frozenset(map(_read_public, settings.public_instructions)),
         sampling=SamplingDefaults(

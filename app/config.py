@@ -49,6 +49,7 @@ class AppConfig:
     `public_instructions`, system prompts word for word. `page_dir` is where the built page lies;
     None serves no page. At the stop the engine gets `store_timeout_s` to
     bring conversations into its tiers, and at the start `warm_up_s` for busy system prompts.
+    With `auto_titles` the model names sessions while nobody else wants it.
     """
 
     database_url: str
@@ -77,6 +78,7 @@ class AppConfig:
     delete_grace_s: float = 86400.0
     store_timeout_s: float = 0.0
     warm_up_s: float = 0.0
+    auto_titles: bool = False
     page_dir: Path | None = None
     model_aliases: tuple[str, ...] = ("default",)
     sampling: SamplingDefaults = field(default_factory=SamplingDefaults)

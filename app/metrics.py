@@ -24,7 +24,21 @@ from app.tier_metrics import tier_metrics
 from model.messages import EngineStats, Histogram
 from sessions.warming import WarmingStats
 
-_LAG_BOUNDS_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
+_LAG_BOUNDS_S: Final = (
+    0.001,
+    0.0025,
+    0.005,
+    0.01,
+    0.025,
+    0.05,
+    0.075,
+    0.1,
+    0.15,
+    0.25,
+    0.5,
+    1,
+    2.5,
+)
 
 
 class AppMetrics:

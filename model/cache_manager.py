@@ -325,6 +325,11 @@ class CacheManager:
 
     # Time
 
+    @property
+    def num_transfers(self) -> int:
+        """Transfers under way, which somebody may wait for."""
+        return self.tiering.num_in_flight
+
     def tick(self, now_s: float) -> None:
         """Take note of the transfers that are over, and order those that are due."""
         for sequence in self.tiering.tick(now_s):

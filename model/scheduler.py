@@ -88,7 +88,7 @@ class Scheduler:
             if sequence.num_uncomputed_tokens > 1:
                 self._extend(plan, sequence)
         self._admit(plan)
-        waits = self._cache.tiering.num_in_flight > 0
+        waits = self._cache.num_transfers > 0
         assert plan.by_id or waits or not self.has_work, "nobody gets on"
         return list(plan.by_id.values())
 

@@ -59,10 +59,14 @@ def build_tiers(
         try:
             records = storage.open()
             holds = medium.holds.open()
-            _measure_restore(storage, blocks.block_bytes, costs, around.clock)
         except TierError as exc:
             logger.warning("serving without the %s tier: %s", storage.name, exc)
             continue
+        try:
+            _measure_restore(storage, blocks.block_bytes, costs, around.clock)
+        except TierError as exc:
+            # What it has can perhaps be read; what it costs is learnt from that.
+            logger.warning("the %s tier takes nothing more: %s", storage.name, exc)
         tier = Tier(
             Transfers(storage, blocks, around.clock, around.wake),
             medium.holds,

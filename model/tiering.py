@@ -128,7 +128,8 @@ class Tiering:
 
     def is_due(self) -> bool:
         """Whether a tick has anything to do soon, though nobody runs."""
-        return bool(self._tiers) and (self.num_in_flight > 0 or self._spills.has_unstored())
+        is_busy = self.has_orders or self.num_in_flight > 0
+        return bool(self._tiers) and (is_busy or self._spills.has_unstored())
 
     # Between turns
 

@@ -31,7 +31,7 @@ from sqlalchemy.pool import ConnectionPoolEntry
 
 import migrations
 from sessions.errors import ForeignDatabaseError, StoreUnavailableError
-from sessions.search_index import SearchKind, prepare
+from sessions.search_index import SearchKind, forget_deleted, prepare
 from sessions.session_events import CHANGED
 from sessions.signals import ChangeSignals
 
@@ -47,6 +47,8 @@ SQLITE_PRAGMAS = (
     "PRAGMA synchronous=FULL",
     "PRAGMA foreign_keys=ON",
     "PRAGMA temp_store=MEMORY",
+    # What is deleted is written over: a purge means what it says.
+    "PRAGMA secure_delete=ON",
 )
 
 
@@ -130,6 +132,22 @@ class Database:
         if isinstance(thread, threading.Thread):
             self._threads.add(thread)
 
+    async def forget_deleted(self) -> None:
+        """Leave nothing of what was deleted in the search's index and the write-ahead log.
+
+        On SQLite; PostgreSQL's vacuum and log are its operator's. While somebody reads the log goes
+        later.
+        """
+        if self._engine.dialect.name != "sqlite":
+            return
+        with _translated():
+            if self.search_kind is SearchKind.FTS5:
+                async with self._engine.begin() as connection:
+                    await connection.run_sync(forget_deleted)
+            async with self._engine.connect() as connection:
+                await connection.execution_options(is_bare=True)
+                await connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)")
+
     @asynccontextmanager
     async def reading(self) -> AsyncIterator[AsyncSession]:
         """A transaction that only reads; it never waits for a writer on SQLite."""
@@ -191,7 +209,10 @@ def _read_only(url: URL) -> URL:
 
 
 def _begin_sqlite(connection: Connection) -> None:
-    is_read_only = connection.get_execution_options().get("read_only", False)
+    options = connection.get_execution_options()
+    if options.get("is_bare", False):
+        return  # what is asked then can't be asked within a transaction
+    is_read_only = options.get("read_only", False)
     connection.exec_driver_sql("BEGIN DEFERRED" if is_read_only else "BEGIN IMMEDIATE")
 
 

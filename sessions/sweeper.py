@@ -16,6 +16,7 @@ from model.engine import Engine
 from model.errors import ModelError
 from sessions.errors import StoreUnavailableError
 from sessions.store import Store
+from sessions.types import SessionId
 
 logger = logging.getLogger(__name__)
 
@@ -40,6 +41,8 @@ class Sweeper:
         self._grace = timedelta(seconds=delete_grace_s)
         self._sweep_s = sweep_s
         self._is_woken = asyncio.Event()
+        # Those that a fork needs something of are due for as long as it lives.
+        self._swept: frozenset[SessionId] = frozenset()
         self._task: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
@@ -60,21 +63,28 @@ class Sweeper:
     async def sweep(self) -> int:
         """Purge what is due; how many sessions are gone now."""
         before = self._clock() - self._grace
+        due = await self._store.due(before)
         num_gone = 0
-        for session_id in await self._store.due(before):
+        for session_id in due:
             num_gone += await self._store.purge(session_id, before)
-            with suppress(ModelError):  # `reconcile` does it once the engine is back
+            if await self._store.is_continued_elsewhere(session_id):
+                continue  # its tables are what a fork goes on with
+            with suppress(ModelError):  # `reconcile` does it once it is back
                 await self._engine.release(session_id)
+        if not self._swept.issuperset(due):
+            await self._store.forget_deleted()
+        self._swept = frozenset(due)
         return num_gone
 
     async def reconcile(self) -> int:
         """Have the engine forget, in every tier, the conversations that no living session has any
-        more; how many. What was deleted while it was away, or with it, is made good so. Raises
-        ModelError, StoreUnavailableError."""
+        more, nor goes on with; how many. What was deleted while it was away, or with it, is made
+        good so. Raises ModelError, StoreUnavailableError."""
         stored = await self._engine.stored_conversations()
-        gone = stored - await self._store.living(stored)
-        for name in sorted(gone):
-            await self._engine.release(name)
+        gone = sorted(stored - await self._store.living(stored))
+        for name in gone:
+            if not await self._store.is_continued_elsewhere(SessionId(name)):
+                await self._engine.release(name)
         return len(gone)
 
     def wake(self) -> None:

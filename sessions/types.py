@@ -132,9 +132,8 @@ class Session:
     `sampling` is how replies are drawn where a turn names nothing, as the wire has it.
     `is_auto_titled`: as long as it has no title, the model may give it one.
     `is_reinstructed`: its instructions changed behind a turn, so a log may begin with others.
-    `active` are the turns that run, here or on another server. `manifest` is where its state was
-    when its server last looked. `retain_s` and `priority` are hints to what of it is kept when
-    memory is short; they lock nothing.
+    `active` are the turns that run, here or on another server. `manifest` is where its state was.
+    `retain_s` and `priority` are hints to what is kept when memory is short; they lock nothing.
     """
 
     id: SessionId
@@ -158,6 +157,16 @@ class Session:
     revision: int = 1
     created_at: datetime
     updated_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Untitled:
+    """How a session without a title began: its first completed turn."""
+
+    session_id: SessionId
+    owner: OwnerId
+    question: str
+    reply: str
 
 
 class SessionOptions(TypedDict, total=False):

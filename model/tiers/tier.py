@@ -123,7 +123,11 @@ class Tier:
         for hold in holds:
             if self.tree.hold(hold) is None:
                 self._note(partial(_drop, hold))
-        self._remove([*orphans, *self.tree.prune_unheld()])
+        # A quota that was lowered holds for what is there, too.
+        over = len(self.tree) - self.max_records
+        gone, moved = self.tree.evict(over, self._worth) if over > 0 else ([], [])
+        self._remove([*orphans, *self.tree.prune_unheld(), *gone])
+        self._note_holds(moved)
 
     # Spill
 

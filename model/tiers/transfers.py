@@ -163,7 +163,10 @@ class Transfers:
             carry_out(job, self.storage, self._blocks, self._clock)
             self._done.put(job)
             self._wake()
-        self.storage.close()
+        try:
+            self.storage.close()
+        except TierError:
+            logger.exception("the %s tier can't be closed", self.storage.name)
 
 
 def carry_out(job: Job, storage: Storage, blocks: DeviceBlocks, clock: Callable[[], float]) -> None:

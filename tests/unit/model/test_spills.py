@@ -294,3 +294,18 @@ def test_a_restored_table_that_is_claimed_is_nobody_s_any_more():
     books.idle()
 
     assert {h.conversation_id for h in books.medium.holds.values()} == {"conv"}
+
+
+def test_a_tier_that_became_smaller_gives_up_what_is_too_much_at_the_start():
+    books = TieredBooks(40)
+    books.turn("one", range(1, 13), conversation="old")
+    books.idle()
+    books.turn("two", range(20, 32), conversation="new")
+    books.idle()
+
+    again = TieredBooks(40, media=books.media, max_records=4)
+    again.tick()
+    again.move()
+
+    assert len(again.medium.records) == 4
+    again.cache.check()
