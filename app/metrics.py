@@ -41,6 +41,9 @@ _LAG_BOUNDS_S: Final = (
 )
 
 
+NOTHING_WARMED: Final = WarmingStats((), ())
+
+
 class AppMetrics:
     """The front end's own counters; one a server, in a registry of its own."""
 
@@ -100,7 +103,7 @@ class AppMetrics:
         num_active: int,
         is_ready: bool,
         engine: EngineStats | None,
-        warming: WarmingStats,
+        warming: WarmingStats = NOTHING_WARMED,
     ) -> bytes:
         """Write everything in Prometheus' text format."""
         self._active_turns.set(num_active)

@@ -32,14 +32,13 @@ from model.errors import (
     SequenceFailedError,
 )
 from model.flight import Flight
+from model.inquirer import Inquirer
 from model.messages import (
     EngineInfo,
     EngineStats,
     GenerationEvent,
     GenerationFinished,
     GenerationRequest,
-    Residency,
-    TableView,
     TierName,
 )
 from model.process import EngineProcess
@@ -75,7 +74,7 @@ class EngineState(StrEnum):
     CLOSED = "closed"
 
 
-class Engine:
+class Engine(Inquirer):
     """The client side of the engine's process. Used from one event loop."""
 
     def __init__(
@@ -238,40 +237,6 @@ class Engine:
         """Forget a conversation. An engine that isn't there has nothing to forget."""
         if self._state is EngineState.READY:
             await self._query("release", conversation_id)
-
-    async def evict(self, conversation_id: str | None = None) -> int:
-        """Drop a conversation's cached blocks (None: all that are not running); how many."""
-        return int(await self._query("evict", conversation_id))
-
-    async def tables(self, conversation_id: str) -> tuple[TableView, ...]:
-        """A conversation's block tables, parked and running."""
-        tables: tuple[TableView, ...] = await self._query("tables", conversation_id)
-        return tables
-
-    async def park(self, conversation_id: str, tier: TierName) -> bool:
-        """Move a conversation from the device to a tier, in a while; False if there is no such
-        tier, or nothing of it on the device. Raises EngineUnavailableError."""
-        return bool(await self._query("park", conversation_id, tier))
-
-    async def stored_conversations(self) -> frozenset[str]:
-        """Whoever has something in a tier. Raises EngineUnavailableError."""
-        found: frozenset[str] = await self._query("conversations")
-        return found
-
-    async def residency(self) -> tuple[Residency, ...]:
-        """Where each conversation's newest table is. Raises EngineUnavailableError."""
-        found: tuple[Residency, ...] = await self._query("residency")
-        return found
-
-    async def verify(self) -> int:
-        """Read everything that the tiers have and drop what is damaged; how many records that were.
-        Takes as long as reading does. Raises EngineUnavailableError."""
-        return int(await self._query("verify"))
-
-    async def collect(self) -> int:
-        """Remove what other models left behind that is old or too much; how many folders. Raises
-        EngineUnavailableError."""
-        return int(await self._query("collect"))
 
     async def stats(self) -> EngineStats:
         """A snapshot of what the engine counts. Raises EngineUnavailableError."""

@@ -75,12 +75,6 @@ class SessionManager:
             store=store, engine=engine, clock=clock, max_input_chars=config.max_input_chars
         )
         self._composer = PromptComposer(store, engine, config.public_instructions)
-        rules = RunnerRules(
-            lease_s=config.lease_s,
-            checkpoint_s=config.checkpoint_s,
-            cancel_grace_s=config.cancel_grace_s,
-        )
-        collaborators = Collaborators(store=store, engine=engine, clock=clock, rules=rules)
         self._preparations = Preparations(engine, self._composer)
         self._admission = self._make_admission()
         self._repetitions = Repetitions(store)
@@ -109,13 +103,21 @@ class SessionManager:
             max_input_chars=config.max_input_chars,
         )
         self._running = RunningTurns(
-            collaborators,
+            self._make_collaborators(),
             runner_id=config.runner_id,
             max_turns=config.max_turns,
             places=places,
             on_start=self.presence.warm_up.give_way,
             on_end=self._follow_up,
         )
+
+    def _make_collaborators(self) -> Collaborators:
+        rules = RunnerRules(
+            lease_s=self._config.lease_s,
+            checkpoint_s=self._config.checkpoint_s,
+            cancel_grace_s=self._config.cancel_grace_s,
+        )
+        return Collaborators(store=self._store, engine=self._engine, clock=self._clock, rules=rules)
 
     def _make_admission(self) -> Admission:
         config = self._config

@@ -258,6 +258,9 @@ async def test_it_sweeps_by_itself_and_survives_a_store_that_is_away(
         async def forget_deleted(self):
             over.set()
 
+        async def living(self, names):
+            return frozenset(names)
+
     sweeper = Sweeper(store=Flaky(), engine=engine, clock=clock, delete_grace_s=DAY, sweep_s=0.001)
     async with sweeper, asyncio.timeout(5):
         await over.wait()
