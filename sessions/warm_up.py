@@ -45,7 +45,7 @@ class WarmUp:
     async def run(self, limit_s: float) -> int:
         """Warm one prompt after another, the busiest first, until a turn comes or the time is over;
         how many are warm. Raises ModelError, SessionsError."""
-        num_warm = 0
+        num_warm, self._is_over = 0, False
         with suppress(TimeoutError):
             async with asyncio.timeout(limit_s):
                 now = self._clock()
