@@ -1,5 +1,5 @@
-"""The command line: `splice serve`, `chat`, `doctor`, `keys`, `models`, `db`, `settings`,
-`check-config`.
+"""The command line: `splice serve`, `chat`, `doctor`, `keys`, `kv`, `models`, `db`,
+`settings`, `check-config`.
 
 Whatever an operator can cause ends in one sentence and an exit code (`app/refusals.py`). What is
 imported slowly (torch, transformers, the database) is imported by the command that needs it.
@@ -24,6 +24,7 @@ from rich.table import Table
 from app.data_dir import open_data_dir
 from app.doctor.command import doctor
 from app.key_commands import has_keys, keys
+from app.kv_commands import kv
 from app.logs import configure_logging
 from app.refusals import RefusalError
 from app.setting_flags import with_settings
@@ -57,6 +58,7 @@ database = typer.Typer(help="The database's schema.", no_args_is_help=True)
 app.add_typer(models, name="models")
 app.add_typer(database, name="db")
 app.add_typer(keys, name="keys")
+app.add_typer(kv, name="kv")
 app.command("chat")(chat)
 app.command("doctor")(doctor)
 

@@ -85,7 +85,7 @@ def test_a_folder_whose_records_cant_be_told_apart_goes_as_a_whole(tmp_path, oth
 
 
 def test_a_folder_that_another_process_uses_is_left_to_it(tmp_path, other):
-    folder = LockedFolder(other)
+    folder = LockedFolder(tmp_path, OTHER)
 
     ForeignFolders(tmp_path, IDENTITY, HUGE).release("conv_ann")
 
