@@ -238,7 +238,7 @@ def _refusals(method: str, known: _Known, path: str) -> Json:
         statuses |= {401, 429}
     if known.query or known.body or "{" in path:
         statuses.add(400)
-    if "{" in path:
+    if "{" in path or known.body == "ChatBody":  # which may name a model
         statuses.add(404)
     if method != "GET":
         statuses |= {409, 413}

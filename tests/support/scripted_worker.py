@@ -183,6 +183,7 @@ STATS = EngineStats(
     first_token_s=_NO_TIMES,
     inter_token_s=_NO_TIMES,
     queue_s=_NO_TIMES,
+    restore_s=_NO_TIMES,
 )
 
 
