@@ -393,6 +393,6 @@ class SessionManager:
         the session gets its title."""
         self._composer.remember(log)
         self._config.on_turn_ended(ended)
-        self.presence.followed(admitted.session)
+        self.presence.followed(admitted.session, ended)
         self._preparations.begin(admitted.session, ended)
         self._titler.follow(admitted.session, ended)

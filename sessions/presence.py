@@ -11,7 +11,7 @@ from sessions.errors import InvalidInputError
 from sessions.prompt import PromptComposer
 from sessions.residencies import Residencies
 from sessions.store import Store
-from sessions.types import OwnerId, Session, SessionId
+from sessions.types import OwnerId, Session, SessionId, Turn
 from sessions.warm_up import WarmUp
 from sessions.warming import Warmed, Warming, WarmingLedger
 
@@ -72,8 +72,9 @@ class Presence:
         self.residencies.touch()
         return is_moved
 
-    def followed(self, session: Session) -> None:
+    def followed(self, session: Session, turn: Turn) -> None:
         """A turn of the session has ended."""
+        self.residencies.assume(turn)
         self.ledger.used("request", session.id)
         self.warm_up.used(session)
         self.residencies.touch()

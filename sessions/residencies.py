@@ -21,7 +21,7 @@ from model.errors import ModelError
 from model.messages import Residency, TierName
 from sessions.errors import StoreUnavailableError
 from sessions.store import Store
-from sessions.types import Session
+from sessions.types import Session, Turn
 
 logger = logging.getLogger(__name__)
 
@@ -69,6 +69,24 @@ class Residencies:
     def touch(self) -> None:
         """Something has changed: ask soon."""
         self._is_news.set()
+
+    def assume(self, turn: Turn) -> None:
+        """A turn has ended, so that its table is on the device: until the engine is asked again,
+        it is taken for what there is."""
+        if self._known is None or turn.usage is None or turn.finished_at is None:
+            return
+        info = self._engine.info
+        num_tokens = turn.usage.input_tokens + max(0, turn.usage.output_tokens - 1)
+        num_blocks = -(-num_tokens // info.block_size)
+        self._known[turn.session_id] = Residency(
+            conversation_id=turn.session_id,
+            turn_id=turn.id,
+            tier=TierName.DEVICE,
+            tail="",
+            num_tokens=num_tokens,
+            num_bytes=num_blocks * info.block_bytes,
+            used_at=turn.finished_at.timestamp(),
+        )
 
     def of(self, session: Session) -> Residency | None:
         """Where the session's state is; None: nowhere, so that its tokens are computed again."""

@@ -107,3 +107,16 @@ async def test_a_deleted_sessions_manifest_goes_with_it(manager, engine, make, s
     await make().refresh()
 
     assert await store.manifests("runner-1") == {}
+
+
+async def test_behind_a_turn_nobody_waits_for_the_engine_to_be_asked(manager, make):
+    chat = await Chat.open(manager)
+    residencies = make()
+    await residencies.refresh()
+    turn = await chat.say("one")
+
+    residencies.assume(turn)
+    found = residencies.of(chat.session)
+
+    assert (found.tier, found.turn_id) == (TierName.DEVICE, turn.id)
+    assert found.num_tokens == turn.usage.input_tokens + turn.usage.output_tokens - 1
