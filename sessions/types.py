@@ -138,7 +138,8 @@ class Session:
     `sampling` is how replies are drawn where a turn names nothing, as the wire has it.
     `is_auto_titled`: as long as it has no title, the model may give it one.
     `is_reinstructed`: its instructions changed behind a turn, so a log may begin with others.
-    `active` are the turns that run, here or on another server.
+    `active` are the turns that run, here or on another server. `manifest` is where its state was.
+    `retain_s` and `priority` are hints to what is kept when memory is short; they lock nothing.
     """
 
     id: SessionId
@@ -153,6 +154,9 @@ class Session:
     is_pinned: bool = False
     is_auto_titled: bool = True
     is_reinstructed: bool = False
+    retain_s: float = 0.0
+    priority: int = 0
+    manifest: dict[str, Any] | None = None
     active: tuple[TurnId, ...] = ()
     head_turn_id: TurnId | None = None
     forked_from: TurnId | None = None
@@ -181,6 +185,8 @@ class SessionOptions(TypedDict, total=False):
     sampling: dict[str, Any]
     is_pinned: bool
     is_auto_titled: bool
+    retain_s: float
+    priority: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -195,6 +201,8 @@ class SessionChange:
     sampling: dict[str, Any] = field(default_factory=dict)
     is_pinned: bool = False
     is_auto_titled: bool = True
+    retain_s: float = 0.0
+    priority: int = 0
 
     def onto(self, session: Session) -> Session:
         """The session with the change, one revision further."""

@@ -85,6 +85,47 @@ export function missReason(metrics: Metrics): string | null {
   }
 }
 
+export interface Place {
+  readonly kind: "device" | "cpu" | "disk" | "none";
+  readonly short: string;
+  readonly long: string;
+}
+
+const PLACES = { device: "In memory", cpu: "In host memory", disk: "On disk" } as const;
+
+/** Where a chat's state is; `live` while a reply comes. `now` in milliseconds. */
+export function placeOf(session: Session, live: boolean, now: number): Place {
+  const kv = session.kv;
+  if (!kv) {
+    if (live) return { kind: "device", short: PLACES.device, long: PLACES.device };
+    const long = "Not cached: the next message computes the whole chat again";
+    return { kind: "none", short: "Not cached", long };
+  }
+  const kind = live ? "device" : kv.tier;
+  const name = PLACES[kind];
+  const size = bytes(kv.num_bytes);
+  const age = ago(Math.max(0, now / 1_000 - kv.used_at));
+  const long = `${name}: ${count(kv.num_tokens)} tokens, ${size}, last used ${age}`;
+  return { kind, short: `${name} · ${size}`, long };
+}
+
+export function bytes(value: number): string {
+  let size = value;
+  for (const unit of ["bytes", "KB", "MB"]) {
+    if (size < 1_024)
+      return `${size < 10 && unit !== "bytes" ? size.toFixed(1) : Math.round(size)} ${unit}`;
+    size /= 1_024;
+  }
+  return `${size.toFixed(1)} GB`;
+}
+
+function ago(seconds: number): string {
+  if (seconds < 60) return "just now";
+  if (seconds < 3_600) return `${Math.floor(seconds / 60)} min ago`;
+  if (seconds < 86_400) return `${Math.floor(seconds / 3_600)} h ago`;
+  return `${Math.floor(seconds / 86_400)} d ago`;
+}
+
 /** Today, yesterday, this week, …: the headings of the list. `now` in milliseconds. */
 export function ageGroup(seconds: number, now: number): string {
   const today = new Date(now);

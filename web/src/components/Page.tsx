@@ -9,6 +9,7 @@ import { Composer } from "./Composer";
 import { Dialogs } from "./Dialogs";
 import { IconButton } from "./IconButton";
 import { LogIn } from "./LogIn";
+import { PlaceBadge } from "./Residency";
 import { SessionMenu } from "./SessionMenu";
 import { Sidebar } from "./Sidebar";
 import { Thread } from "./Thread";
@@ -69,6 +70,7 @@ function TopBar() {
         />
       </div>
       <h1>{name}</h1>
+      {session && <PlaceBadge session={session} />}
       {session && <span class="model">{session.model}</span>}
       {(session || id === null) && (
         <IconButton

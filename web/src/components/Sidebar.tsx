@@ -10,6 +10,7 @@ import { Icon, type IconName } from "./Icon";
 import { IconButton } from "./IconButton";
 import { Mark } from "./Mark";
 import { target } from "./Menu";
+import { PlaceMark } from "./Residency";
 import { SessionMenu } from "./SessionMenu";
 
 export function Sidebar() {
@@ -215,6 +216,7 @@ function Row({ session }: { session: Session }) {
             <Icon name="swap" />
           </span>
         )}
+        {!live && !unread && <PlaceMark session={session} />}
         {live && <span class="dot live" role="img" aria-label="A reply is being written" />}
         {!live && unread && <span class="dot" role="img" aria-label="New reply" />}
       </a>
