@@ -138,6 +138,7 @@ class _Parts:
                 max_turns=config.max_turns,
                 public_instructions=public,
                 delete_grace_s=config.delete_grace_s,
+                auto_titles=config.auto_titles,
                 on_turn_ended=tracing.ended,
             ),
         )

@@ -48,6 +48,7 @@ class AppConfig:
     or wait; the limits of an owner are off where None. All owners may share the cached blocks of
     `public_instructions`, system prompts word for word. `page_dir` is where the built page lies;
     None serves no page.
+    With `auto_titles` the model names sessions while nobody else wants it.
     """
 
     database_url: str
@@ -74,6 +75,7 @@ class AppConfig:
     sse_keepalive_s: float = 15.0
     drain_timeout_s: float = 20.0
     delete_grace_s: float = 86400.0
+    auto_titles: bool = False
     page_dir: Path | None = None
     model_aliases: tuple[str, ...] = ("default",)
     sampling: SamplingDefaults = field(default_factory=SamplingDefaults)

@@ -172,6 +172,11 @@ class Settings(BaseModel):
     max_turn_s: OptionalNumber = _reply(
         None, "seconds a reply may take, waiting included; by default no limit", gt=0
     )
+    auto_titles: bool = _reply(
+        True,
+        "the model names sessions that have no title while nobody else wants it; a session can "
+        "turn it off for itself (`auto_title`)",
+    )
 
     allowed_origins: Names = _limits(
         (), "origins of web pages, beside the server's own, that may talk to it; comma-separated"

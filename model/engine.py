@@ -7,17 +7,19 @@ a crash a new process goes on with each of them where it was.
 Invariants:
     a stream ends: with `GenerationFinished`, or with an error raised out of it
     a stream has no gap and repeats nothing, whatever happens to the process
+    what a generation that was left still says reaches no later one under its id
+    whatever goes wrong with one generation, or with who listens to progress, is that one's alone
 """
 
 import asyncio
 import logging
 import os
 import secrets
-from collections.abc import AsyncIterator, Callable
-from contextlib import suppress
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from enum import StrEnum
-from itertools import count
 from typing import Any
 
 from model.config import EngineConfig
@@ -27,6 +29,7 @@ from model.errors import (
     InvalidGenerationError,
     ModelError,
     ModelLoadError,
+    SequenceFailedError,
 )
 from model.flight import Flight
 from model.messages import (
@@ -39,6 +42,7 @@ from model.messages import (
     TierName,
 )
 from model.process import EngineProcess
+from model.questions import Questions
 from model.tiers.base import TierError
 from model.tiers.cpu import create_memory
 from model.wire import (
@@ -49,7 +53,6 @@ from model.wire import (
     LoadFailed,
     Logged,
     Progress,
-    Query,
     Ready,
     Submit,
 )
@@ -85,8 +88,9 @@ class Engine:
         self._supervisor: asyncio.Task[None] | None = None
         self._loaded: asyncio.Future[EngineInfo] | None = None
         self._flights: dict[str, Flight] = {}
-        self._queries: dict[int, asyncio.Future[Any]] = {}
-        self._query_ids = count()
+        # Ends that the process has yet to report of generations whose readers left.
+        self._num_left: Counter[str] = Counter()
+        self._questions = Questions()
         self._num_crashes_in_a_row = 0
         self._num_restarts = 0
         self._failure: str | None = None  # why it is given up
@@ -164,7 +168,7 @@ class Engine:
         flight = Flight(_with_seed(request), self._now())
         self._flights[request.request_id] = flight
         try:
-            self._send(Submit.of(flight.request(self._now())))
+            self._submit(flight)
             while True:
                 event = await flight.stream.get()
                 if isinstance(event, ModelError):
@@ -173,8 +177,7 @@ class Engine:
                 if isinstance(event, GenerationFinished):
                     return
         finally:
-            if self._flights.pop(request.request_id, None) is not None:
-                self._send(Cancel(request.request_id))
+            self._leave(request.request_id)
 
     async def cancel(self, request_id: str) -> None:
         """End a generation at the next step, as `CANCELLED` with what it has; unknown ids are
@@ -183,17 +186,40 @@ class Engine:
             flight.is_cancelled = True
             self._send(Cancel(request_id))
 
-    def _send(self, command: Submit | Cancel) -> None:
+    def _send(self, command: Submit | Cancel) -> bool:
         """Tell the process; one that is still loading is told everything once it is ready."""
-        if self._process is not None and self._state is EngineState.READY:
-            self._process.send(command)
+        if self._process is None or self._state is not EngineState.READY:
+            return False
+        self._process.send(command)
+        return True
+
+    def _submit(self, flight: Flight) -> None:
+        flight.is_submitted = self._send(Submit.of(flight.request(self._now())))
+
+    def _leave(self, request_id: str) -> Flight | None:
+        """End a generation that nobody reads any more, unless it has ended."""
+        flight = self._flights.pop(request_id, None)
+        if flight is not None and flight.is_submitted and self._send(Cancel(request_id)):
+            self._num_left[request_id] += 1
+        return flight
 
     def _resubmit(self) -> None:
         """Let a new process go on with what was in flight."""
-        for request_id, flight in self._flights.items():
-            self._send(Submit.of(flight.request(self._now())))
-            if flight.is_cancelled:
-                self._send(Cancel(request_id))
+        for request_id, flight in list(self._flights.items()):
+            with self._alone(request_id):
+                self._submit(flight)
+                if flight.is_cancelled:
+                    self._send(Cancel(request_id))
+
+    @contextmanager
+    def _alone(self, request_id: str) -> Iterator[None]:
+        """What goes wrong in here is a bug's, and ends this one generation."""
+        try:
+            yield
+        except Exception:
+            logger.exception("%s: its stream broke", request_id)
+            if (flight := self._leave(request_id)) is not None:
+                flight.fail(SequenceFailedError("its stream broke; see the server's log"))
 
     def _now(self) -> float:
         return asyncio.get_running_loop().time()
@@ -232,14 +258,7 @@ class Engine:
     async def _query(
         self, name: str, argument: str | None = None, tier: TierName | None = None
     ) -> Any:  # noqa: ANN401 (by name)
-        process = self._ready_process()
-        query_id = next(self._query_ids)
-        answer = self._queries[query_id] = asyncio.get_running_loop().create_future()
-        try:
-            process.send(Query(query_id, name, argument, tier))
-            return await answer
-        finally:
-            self._queries.pop(query_id, None)
+        return await self._questions.ask(self._ready_process(), name, argument, tier)
 
     def _ready_process(self) -> EngineProcess:
         if self._process is None or self._state is not EngineState.READY:
@@ -274,19 +293,23 @@ class Engine:
             async for report in process.reports():
                 if not self._closing.is_set():
                     self._take(report)
+        except Exception:
+            # Behind a message that can't be read nothing can be believed: the next one goes on.
+            logger.exception("the engine's process can't be understood")
         finally:
             await self._bury(process)
 
     async def _bury(self, process: EngineProcess) -> None:
         """A process is gone, or has to go: whoever waits for it hears of it."""
         self._process = None
+        self._num_left.clear()
         if self._state is EngineState.READY:
             self._state = EngineState.RESTARTING
-            self._fail_queries(EngineDiedError("the engine's process ended"))
+            self._questions.fail(EngineDiedError("the engine's process ended"))
             # The others wait for the next process.
             self._flights = {k: f for k, f in self._flights.items() if f.survives_crash()}
         if self._state is EngineState.CLOSED:
-            self._fail_queries(EngineUnavailableError("the engine was closed"))
+            self._questions.fail(EngineUnavailableError("the engine was closed"))
             self._fail_in_flight(EngineUnavailableError, "the engine was closed")
         exit_code = await process.end()
         if self._state in (EngineState.STARTING, EngineState.RESTARTING):
@@ -307,12 +330,12 @@ class Engine:
         match report:
             case Events(events):
                 for request_id, event in events:
-                    self._deliver(request_id, event)
+                    with self._alone(request_id):
+                        self._deliver(request_id, event)
             case Answer(query_id, value):
-                if (answer := self._queries.get(query_id)) and not answer.done():
-                    answer.set_result(value)
+                self._questions.answer(query_id, value)
             case Progress(text):
-                self._on_progress(text)
+                self._say(text)
             case Ready(info):
                 self._info = info
                 self._state = EngineState.READY
@@ -324,10 +347,21 @@ class Engine:
             case LoadFailed(message):
                 self._give_up(message)
 
+    def _say(self, text: str) -> None:
+        try:
+            self._on_progress(text)
+        except Exception:
+            logger.exception("progress was not heard: %s", text)
+
     def _deliver(self, request_id: str, event: GenerationEvent | Failure) -> None:
+        if self._num_left[request_id]:
+            # Its reader left, and whoever has the id now comes behind its end.
+            self._num_left[request_id] -= isinstance(event, Failure | GenerationFinished)
+            return
+        del self._num_left[request_id]
         flight = self._flights.get(request_id)
         if flight is None:
-            return  # its reader left; the cancel is on its way
+            return  # it broke here
         if isinstance(event, Failure):
             del self._flights[request_id]
             flight.fail(event.to_error())
@@ -336,11 +370,6 @@ class Engine:
             del self._flights[request_id]
             self._num_crashes_in_a_row = 0
         flight.deliver(event, self._now())
-
-    def _fail_queries(self, error: ModelError) -> None:
-        for answer in self._queries.values():
-            if not answer.done():
-                answer.set_exception(error)
 
     def _fail_in_flight(self, error_class: type[ModelError], message: str) -> None:
         for flight in self._flights.values():

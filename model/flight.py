@@ -29,6 +29,7 @@ class Flight:
     def __init__(self, request: GenerationRequest, now_s: float) -> None:
         self.stream: asyncio.Queue[GenerationEvent | ModelError] = asyncio.Queue()
         self.is_cancelled = False
+        self.is_submitted = False  # to the process that there is now
         self._request = request
         self._arrived_s = now_s
         # What it is to go on behind was sampled before, and is no less a part of the reply.

@@ -38,6 +38,7 @@ class KVCache:
         self.shape = shape
         self.num_blocks = num_blocks
         self._stream: torch.cuda.Stream | None = None
+        self._bytes: memoryview | None = None
         # Zeros, not garbage: slots that were never written are read and masked by some backends.
         self._blocks = torch.zeros(
             num_blocks,
@@ -49,6 +50,8 @@ class KVCache:
             dtype=shape.dtype,
             device=device,
         )  # [N, L, 2, P, K, D]
+        if device.type == "cpu":
+            self._bytes = _bytes_of(self._blocks)
 
     def layer(self, index: int) -> torch.Tensor:
         """One layer's keys and values of every block, `[N, 2, P, K, D]`, a strided view."""
@@ -75,6 +78,13 @@ class KVCache:
         """A block's size."""
         return self.shape.block_bytes
 
+    def in_place(self, block_id: int) -> memoryview | None:
+        """A block's own bytes, where the device is the CPU: a transfer need not copy them twice."""
+        if self._bytes is None:
+            return None
+        start = block_id * self.block_bytes
+        return self._bytes[start : start + self.block_bytes]
+
     @contextmanager
     def reading(self, block_id: int, num_tokens: int) -> Iterator[memoryview]:
         """A block's bytes to store; what lies behind its first `num_tokens` slots is zero, for it
@@ -89,11 +99,9 @@ class KVCache:
 
     @contextmanager
     def writing(self, block_id: int) -> Iterator[memoryview]:
-        """Room for a block's bytes, which are on the device when the context ends well."""
+        """Room for the bytes of a block that isn't in place; they are on the device when the
+        context ends well."""
         block = self._blocks[block_id]
-        if block.device.type == "cpu":
-            yield _bytes_of(block)
-            return
         staging = torch.empty(block.shape, dtype=block.dtype, pin_memory=True)
         yield _bytes_of(staging)
         with torch.cuda.stream(self._side_stream()):

@@ -6,7 +6,7 @@ raised here, and leaves nothing behind.
 
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
 
@@ -16,7 +16,6 @@ from model.errors import ContextLengthError, InvalidGenerationError
 from model.messages import EngineInfo, GenerationRequest
 from sessions.errors import (
     ConflictError,
-    IdempotencyConflictError,
     RevisionConflictError,
     SessionBusyError,
     TurnNotEndedError,
@@ -25,6 +24,13 @@ from sessions.errors import (
 from sessions.ids import new_item_id, new_turn_id
 from sessions.preparation import Preparations
 from sessions.prompt import Prompt, PromptComposer
+from sessions.repetition import (
+    Repetitions,
+    named_rest,
+    named_sibling,
+    named_turn,
+    names_parent,
+)
 from sessions.reply import PartialReply, partial_reply
 from sessions.store import Store
 from sessions.token_log import TokenSpan
@@ -41,7 +47,7 @@ from sessions.types import (
     TurnRequest,
     TurnStatus,
 )
-from sessions.validation import check_client_turn_id, check_params, check_request, digest
+from sessions.validation import check_client_turn_id, check_params, check_request
 
 MAX_TRIES = 5
 
@@ -108,20 +114,14 @@ class Admission:
         self._preparations = preparations
         self._clock = clock
         self._rules = rules
+        self._repetitions = Repetitions(store)
 
     async def submit(
         self, owner: OwnerId, session_id: SessionId, request: TurnRequest
     ) -> Admitted | Turn:
         """A new turn, or the one that the same `client_turn_id` made before."""
         check_request(request, max_chars=self._rules.max_input_chars)
-        named = digest(
-            {
-                "input": [asdict(message) for message in request.input],
-                "params": asdict(request.params),
-                "metadata": request.metadata,
-                "parent": [request.parent] if _names_parent(request) else None,
-            }
-        )
+        named = named_turn(request)
         return await _retried(partial(self._submit, owner, session_id, request, named))
 
     async def regenerate(
@@ -134,7 +134,7 @@ class Admission:
     ) -> Admitted | Turn:
         """A sibling: the same parent, the same input items, a reply of its own."""
         check_params(params)
-        named = digest({"regenerate": turn_id, "params": asdict(params)})
+        named = named_sibling(turn_id, params)
 
         async def begin(session: Session, sibling: Turn, parent: Turn | None) -> _Beginning:
             messages = [InputMessage(role=i.role, text=i.text) for i in sibling.input_items]
@@ -151,24 +151,23 @@ class Admission:
         max_more_tokens: int | None,
         client_turn_id: str | None,
     ) -> Admitted | Turn:
-        """A sibling whose reply begins with the whole of a cut one's, token for token.
+        """A sibling whose reply begins with the whole of a cut one's: token for token, or, where
+        another model's tokens or none are known, with its text encoded anew.
 
-        Raises ConflictError for a reply that came to its own end, or that another model wrote.
+        Raises ConflictError for a reply that came to its own end, or whose text this model's
+        tokenizer can't write.
         """
-        named = digest({"continue": turn_id, "max_more_tokens": max_more_tokens})
+        named = named_rest(turn_id, max_more_tokens)
 
         async def begin(session: Session, cut: Turn, parent: Turn | None) -> _Beginning:
             if cut.status is TurnStatus.COMPLETED:
                 raise ConflictError(f"{turn_id} is complete; there is nothing to continue")
-            span = (await self._composer.log(turn_id)).span
-            if span.fingerprint != self._engine.info.fingerprint:
-                raise ConflictError(f"{turn_id} was begun by another model; regenerate it instead")
-            prompt = await self._composer.recall(session, cut, parent)
-            limit = None if max_more_tokens is None else len(span.reply_ids) + max_more_tokens
+            prompt, reply_ids = await self._composer.recall_cut(session, cut, parent)
+            limit = None if max_more_tokens is None else len(reply_ids) + max_more_tokens
             return _Beginning(
                 prompt=prompt,
                 params=replace(cut.params, max_output_tokens=limit),
-                partial=partial_reply(cut, span.reply_ids) if span.reply_ids else None,
+                partial=partial_reply(cut, reply_ids) if reply_ids else None,
             )
 
         return await self._beside(owner, turn_id, client_turn_id, named, begin)
@@ -187,7 +186,7 @@ class Admission:
         async def attempt() -> Admitted | Turn:
             sibling = await self._store.turn(owner, turn_id)
             session = await self._store.session(owner, sibling.session_id)
-            known = await self._known(session, client_turn_id, named)
+            known = await self._repetitions.known(session, client_turn_id, named)
             if known is not None:
                 return known
             if sibling.status.is_active:
@@ -226,10 +225,10 @@ class Admission:
         self, owner: OwnerId, session_id: SessionId, request: TurnRequest, named: str
     ) -> Admitted | Turn:
         session = await self._store.session(owner, session_id)
-        known = await self._known(session, request.client_turn_id, named)
+        known = await self._repetitions.known(session, request.client_turn_id, named)
         if known is not None:
             return known
-        is_given = _names_parent(request)
+        is_given = names_parent(request)
         parent = await self._parent(session, request.parent if is_given else session.head_turn_id)
         if parent is not None and parent.status.is_active:
             raise _still_active(parent, is_given=is_given)
@@ -245,19 +244,6 @@ class Admission:
         turn = self._new_turn(asked, parent, request.input)
         begun = _Beginning(prompt=prompt, params=request.params)
         return await self._insert(asked, turn, begun, input_turn_id=turn.id)
-
-    async def _known(self, session: Session, client_turn_id: str | None, named: str) -> Turn | None:
-        if client_turn_id is None:
-            return None
-        found = await self._store.submitted(session.id, client_turn_id)
-        if found is None:
-            return None
-        turn, its_digest = found
-        if its_digest != named:
-            raise IdempotencyConflictError(
-                f"client_turn_id {client_turn_id!r} was used for another request"
-            )
-        return turn
 
     async def _parent(self, session: Session, turn_id: TurnId | None) -> Turn | None:
         """The turn, if it is the session's or lies before its fork."""
@@ -338,11 +324,6 @@ async def _retried(attempt: Callable[[], Awaitable[Admitted | Turn]]) -> Admitte
         with suppress(RevisionConflictError):
             return await attempt()
     raise RevisionConflictError("the session kept changing; try again")
-
-
-def _names_parent(request: TurnRequest) -> bool:
-    """Whether it says what it follows; None is a beginning then, and not the head."""
-    return request.parent_given or request.parent is not None
 
 
 def _new_item(message: InputMessage, session_id: SessionId, turn_id: TurnId, now: datetime) -> Item:

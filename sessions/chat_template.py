@@ -101,6 +101,14 @@ class ChatTemplate:
             decoded = self._tokenizer.decode(list(token_ids), clean_up_tokenization_spaces=False)
         return str(decoded)
 
+    def decode_words(self, token_ids: Sequence[int]) -> str:
+        """The text of ids as a reply shows it, without control tokens."""
+        with self._lock:
+            decoded = self._tokenizer.decode(
+                list(token_ids), skip_special_tokens=True, clean_up_tokenization_spaces=False
+            )
+        return str(decoded)
+
     def spell(self, token_ids: Sequence[int]) -> list[str]:
         """What each id stands for, so that equal spellings mean equal text and no word is ever
         spelled as a control token is."""

@@ -21,6 +21,8 @@ class ManagerConfig:
     max_turns: int = 1088
     # System prompts whose blocks all owners may share.
     public_instructions: frozenset[str] = frozenset()
+    # Whether the model gives sessions titles while nobody else wants it.
+    auto_titles: bool = False
     # How long a deletion can be undone.
     delete_grace_s: float = 86400.0
     # Hears of each turn that has ended, in the task that it ran in.

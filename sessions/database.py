@@ -31,7 +31,7 @@ from sqlalchemy.pool import ConnectionPoolEntry
 
 import migrations
 from sessions.errors import ForeignDatabaseError, StoreUnavailableError
-from sessions.search_index import SearchKind, prepare
+from sessions.search_index import SearchKind, forget_deleted, prepare
 from sessions.session_events import CHANGED
 from sessions.signals import ChangeSignals
 
@@ -39,6 +39,7 @@ VERSION_TABLE = "splice_version"
 # Any number, as long as no other program on the same PostgreSQL takes it: "spli" in ASCII.
 MIGRATION_LOCK = 0x73706C69
 
+MAX_SQLITE_CONNECTIONS = 15
 _THREAD_EXIT_S = 2.0
 
 SQLITE_PRAGMAS = (
@@ -47,6 +48,8 @@ SQLITE_PRAGMAS = (
     "PRAGMA synchronous=FULL",
     "PRAGMA foreign_keys=ON",
     "PRAGMA temp_store=MEMORY",
+    # What is deleted is written over: a purge means what it says.
+    "PRAGMA secure_delete=ON",
 )
 
 
@@ -70,7 +73,7 @@ class Database:
             parsed = _read_only(parsed)
         try:
             # Errors name the statement and never its values, which are what people wrote.
-            self._engine = create_async_engine(parsed, hide_parameters=True)
+            self._engine = create_async_engine(parsed, hide_parameters=True, **_pool_of(parsed))
         except (NoSuchModuleError, ImportError) as exc:
             raise StoreUnavailableError(f"no driver for {parsed.drivername}: {exc}") from exc
         if is_read_only:
@@ -130,6 +133,22 @@ class Database:
         if isinstance(thread, threading.Thread):
             self._threads.add(thread)
 
+    async def forget_deleted(self) -> None:
+        """Leave nothing of what was deleted in the search's index and the write-ahead log.
+
+        On SQLite; PostgreSQL's vacuum and log are its operator's. While somebody reads the log goes
+        later.
+        """
+        if self._engine.dialect.name != "sqlite":
+            return
+        with _translated():
+            if self.search_kind is SearchKind.FTS5:
+                async with self._engine.begin() as connection:
+                    await connection.run_sync(forget_deleted)
+            async with self._engine.connect() as connection:
+                await connection.execution_options(is_bare=True)
+                await connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)")
+
     @asynccontextmanager
     async def reading(self) -> AsyncIterator[AsyncSession]:
         """A transaction that only reads; it never waits for a writer on SQLite."""
@@ -147,6 +166,16 @@ class Database:
             async with self._write_lock, self._writers() as tx, tx.begin():
                 yield tx
         self.signals.fire(tx.info.get(CHANGED, ()))
+
+
+def _pool_of(url: URL) -> dict[str, int]:
+    """How many connections there may be, where that is ours to say.
+
+    Each of SQLite's has a thread, and the event loop stands still until a new one has begun: so
+    none is closed for being one too many and begun again at the next request.
+    """
+    is_file = url.get_backend_name() == "sqlite" and url.database not in (None, "", ":memory:")
+    return {"pool_size": MAX_SQLITE_CONNECTIONS, "max_overflow": 0} if is_file else {}
 
 
 def _join(threads: list[threading.Thread]) -> None:
@@ -191,7 +220,10 @@ def _read_only(url: URL) -> URL:
 
 
 def _begin_sqlite(connection: Connection) -> None:
-    is_read_only = connection.get_execution_options().get("read_only", False)
+    options = connection.get_execution_options()
+    if options.get("is_bare", False):
+        return  # what is asked then can't be asked within a transaction
+    is_read_only = options.get("read_only", False)
     connection.exec_driver_sql("BEGIN DEFERRED" if is_read_only else "BEGIN IMMEDIATE")
 
 

@@ -25,9 +25,11 @@ from sessions.places import Places
 from sessions.preparation import Preparations
 from sessions.prompt import PromptComposer
 from sessions.rendering import Renderer
+from sessions.repetition import Repetitions
 from sessions.replay import replay
 from sessions.running import RunningTurns
 from sessions.store import Store
+from sessions.titles import Titler
 from sessions.token_log import TurnLog
 from sessions.transfer import Importer
 from sessions.turn import Collaborators, RunnerRules
@@ -79,17 +81,16 @@ class SessionManager:
         )
         collaborators = Collaborators(store=store, engine=engine, clock=clock, rules=rules)
         self._preparations = Preparations(engine, self._composer)
-        self._admission = Admission(
+        self._admission = self._make_admission()
+        self._repetitions = Repetitions(store)
+        places = places or Places()
+        self._titler = Titler(
             store=store,
             engine=engine,
             composer=self._composer,
             preparations=self._preparations,
-            clock=clock,
-            rules=AdmissionRules(
-                runner_id=config.runner_id,
-                lease_s=config.lease_s,
-                max_input_chars=config.max_input_chars,
-            ),
+            places=places,
+            is_on=config.auto_titles,
         )
         self._opener = Opener(
             store=store,
@@ -103,12 +104,28 @@ class SessionManager:
             collaborators,
             runner_id=config.runner_id,
             max_turns=config.max_turns,
-            places=places or Places(),
+            places=places,
             on_end=self._follow_up,
+        )
+
+    def _make_admission(self) -> Admission:
+        config = self._config
+        return Admission(
+            store=self._store,
+            engine=self._engine,
+            composer=self._composer,
+            preparations=self._preparations,
+            clock=self._clock,
+            rules=AdmissionRules(
+                runner_id=config.runner_id,
+                lease_s=config.lease_s,
+                max_input_chars=config.max_input_chars,
+            ),
         )
 
     async def __aenter__(self) -> Self:
         await self._preparations.__aenter__()
+        await self._titler.__aenter__()
         await self._running.__aenter__()
         return self
 
@@ -119,7 +136,9 @@ class SessionManager:
         traceback: TracebackType | None,
     ) -> None:
         self._preparations.stop()
+        self._titler.stop()
         await self._running.__aexit__(kind, exc, traceback)
+        await self._titler.__aexit__(kind, exc, traceback)
         await self._preparations.__aexit__(kind, exc, traceback)
 
     @property
@@ -130,6 +149,7 @@ class SessionManager:
     def use_renderer(self, renderer: Renderer) -> None:
         """Make prompts with this; until then create and submit raise EngineUnavailableError."""
         self._composer.use_renderer(renderer)
+        self._titler.begin()
 
     async def recover(self) -> int:
         """End, as interrupted, the active turns of dead runners; how many there were.
@@ -187,6 +207,8 @@ class SessionManager:
         for runner in runners:
             await runner.wait()
         await self._preparations.forget(session_id)
+        if await self._store.is_continued_elsewhere(session_id):
+            return  # by a fork that has no table of its own yet; the sweeper looks again
         with suppress(ModelError):  # an engine that is away has forgotten everything
             await self._engine.release(session_id)
 
@@ -256,7 +278,9 @@ class SessionManager:
         ContextLengthError for a prompt that is too long, and what `admission` finds wrong.
         """
         return await self._running.start(
-            owner, partial(self._admission.submit, owner, session_id, request)
+            owner,
+            partial(self._admission.submit, owner, session_id, request),
+            partial(self._repetitions.submitted, owner, session_id, request),
         )
 
     async def regenerate(
@@ -275,7 +299,8 @@ class SessionManager:
             params=params,
             client_turn_id=client_turn_id,
         )
-        return await self._running.start(owner, admit)
+        known = partial(self._repetitions.regenerated, owner, turn_id, params, client_turn_id)
+        return await self._running.start(owner, admit, known)
 
     async def go_on(
         self,
@@ -296,7 +321,8 @@ class SessionManager:
             max_more_tokens=max_more_tokens,
             client_turn_id=client_turn_id,
         )
-        return await self._running.start(owner, admit)
+        known = partial(self._repetitions.gone_on, owner, turn_id, max_more_tokens, client_turn_id)
+        return await self._running.start(owner, admit, known)
 
     async def cancel(self, owner: OwnerId, turn_id: TurnId) -> Turn:
         """Stop a turn and return it as it ended, with its reply so far; an ended one as it is.
@@ -342,6 +368,7 @@ class SessionManager:
     async def drain(self, timeout_s: float) -> None:
         """Take no new turns, give those that run time, then interrupt them, keeping replies."""
         self._preparations.stop()
+        self._titler.stop()
         await self._running.drain(timeout_s)
 
     def hurry(self) -> None:
@@ -349,7 +376,9 @@ class SessionManager:
         self._running.hurry()
 
     def _follow_up(self, admitted: Admitted, ended: Turn, log: TurnLog) -> None:
-        """What is done behind a turn: its log is at hand for the next, which may be prepared."""
+        """What is done behind a turn: its log is at hand for the next, which may be prepared, and
+        the session gets its title."""
         self._composer.remember(log)
         self._config.on_turn_ended(ended)
         self._preparations.begin(admitted.session, ended)
+        self._titler.follow(admitted.session, ended)

@@ -4,6 +4,7 @@ One count for turns and for completions without rows. Memory: an entry for each 
 in the making, none for the rest.
 """
 
+import asyncio
 from collections import Counter
 
 from sessions.errors import TooManyTurnsError
@@ -16,11 +17,27 @@ class Places:
     def __init__(self, max_per_owner: int | None = None) -> None:
         self._max_per_owner = max_per_owner
         self._num_by_owner: Counter[OwnerId] = Counter()
+        # Exactly one of them is set.
+        self._idle, self._busy = asyncio.Event(), asyncio.Event()
+        self._idle.set()
 
     @property
     def num_owners(self) -> int:
         """Owners with a reply in the making."""
         return len(self._num_by_owner)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no reply is in the making."""
+        return self._idle.is_set()
+
+    async def idle(self) -> None:
+        """Return when no reply is in the making; by then there may be one again."""
+        await self._idle.wait()
+
+    async def busy(self) -> None:
+        """Return when a reply is in the making."""
+        await self._busy.wait()
 
     def take(self, owner: OwnerId) -> None:
         """Raises TooManyTurnsError, and takes nothing then."""
@@ -30,9 +47,14 @@ class Places:
                 f"{limit} replies are in the making for this owner, as many as may be"
             )
         self._num_by_owner[owner] += 1
+        self._idle.clear()
+        self._busy.set()
 
     def leave(self, owner: OwnerId) -> None:
         """Give a place back."""
         self._num_by_owner[owner] -= 1
         if not self._num_by_owner[owner]:
             del self._num_by_owner[owner]
+        if not self._num_by_owner:
+            self._busy.clear()
+            self._idle.set()

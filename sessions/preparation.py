@@ -115,6 +115,11 @@ class Preparations:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
+    async def settled(self) -> None:
+        """Return when what is being computed now has ended."""
+        if self._tasks:
+            await asyncio.wait(tuple(self._tasks))
+
     def stop(self) -> None:
         """End everything, and begin nothing any more."""
         self._is_stopped = True

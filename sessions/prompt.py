@@ -19,6 +19,7 @@ from model.config import SamplingParams
 from model.engine import Engine
 from model.errors import EngineUnavailableError
 from model.messages import GenerationRequest
+from sessions.errors import ConflictError
 from sessions.public_prefix import PublicPrefixes
 from sessions.rendering import Renderer
 from sessions.store import Store
@@ -188,6 +189,38 @@ class PromptComposer:
         clock_at = await self._store.clock_at(session.id)
         near = sibling if has_table else parent
         return await self._placed(prompt, session, near, clock_at)
+
+    async def recall_cut(
+        self, session: Session, cut: Turn, parent: Turn | None
+    ) -> tuple[Prompt, tuple[int, ...]]:
+        """The prompt and the reply so far that a cut turn is continued with.
+
+        The very ids, if they are the loaded model's; or else all is rendered and encoded anew, and
+        ConflictError raised when the reply's text can't be encoded such that it stays the same.
+        """
+        span = (await self.log(cut.id)).span
+        if span.fingerprint == self._engine.info.fingerprint:
+            return await self.recall(session, cut, parent), span.reply_ids
+        messages = [InputMessage(role=i.role, text=i.text) for i in cut.input_items]
+        prompt = await self.compose(session, parent, messages)
+        reply_ids = await asyncio.to_thread(self.renderer.reply, cut.reply_text)
+        if reply_ids is None:
+            raise ConflictError(
+                f"{cut.id} was begun by another model, and this one's tokenizer can't write its "
+                "text; regenerate it instead"
+            )
+        return self._because_changed(prompt, span), reply_ids
+
+    def _because_changed(self, prompt: Prompt, span: TokenSpan) -> Prompt:
+        """A prompt without a base to blame: it was the tokens of `span` that could not be used."""
+        if prompt.base_id is not None:
+            return prompt
+        return replace(
+            prompt,
+            table_of=span.turn_id,
+            num_known_tokens=len(prompt.token_ids),
+            known_fingerprint=span.fingerprint,
+        )
 
     async def _placed(
         self, prompt: Prompt, session: Session, near: Turn | None, clock_at: datetime

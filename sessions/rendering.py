@@ -99,6 +99,11 @@ class Renderer:
         fitted = fit(messages, self._traits, is_start=True)
         return self._template.encode(fitted, opens_reply=True, clock_at=clock_at)
 
+    def reply(self, text: str) -> tuple[int, ...] | None:
+        """The ids of a reply's text, as far as it is; None when they would say something else."""
+        ids = self._template.encode_words(text)
+        return ids if self._template.decode_words(ids) == text else None
+
     def follow(
         self,
         messages: Sequence[InputMessage],

@@ -6,6 +6,7 @@ from typing import Any
 
 from model.config import SamplingParams
 from model.messages import ClaimReport, MissReason
+from sessions.folding import fold
 from sessions.tables import NodeRow, ResponseRow, SearchEntryRow, SessionRow, TokenSpanRow
 from sessions.token_log import TokenSpan, pack_ids, unpack_ids
 from sessions.types import (
@@ -128,7 +129,7 @@ def search_entries(nodes: Sequence[NodeRow]) -> list[SearchEntryRow]:
             session_id=node.session_id,
             response_id=node.response_id,
             node_id=node.id,
-            text=node.text,
+            text=fold(node.text),
         )
         for node in nodes
         if node.text

@@ -15,7 +15,7 @@ from typing import Self
 
 from model.errors import EngineBusyError
 from sessions.admission import Admitted
-from sessions.errors import DrainingError, StoreUnavailableError
+from sessions.errors import DrainingError, StoreUnavailableError, TooManyTurnsError
 from sessions.places import Places
 from sessions.token_log import TurnLog
 from sessions.turn import Collaborators, TurnRunner
@@ -86,24 +86,39 @@ class RunningTurns:
         runner = self._by_id.get(turn.id)
         return turn if runner is None else runner.turn
 
-    async def start(self, owner: OwnerId, admit: Callable[[], Awaitable[Admitted | Turn]]) -> Turn:
+    async def start(
+        self,
+        owner: OwnerId,
+        admit: Callable[[], Awaitable[Admitted | Turn]],
+        known: Callable[[], Awaitable[Turn | None]],
+    ) -> Turn:
         """Admit and run a turn in a task of its own; returns, or raises, when it is admitted.
 
-        Whoever waits may be cancelled: the turn goes on.
+        Whoever waits may be cancelled: the turn goes on. One that is `known` already needs no
+        place, and is found however full it is.
         """
-        if self._is_draining:
-            raise DrainingError("the server is stopping")
-        if len(self._runners) >= self._max_turns:
-            # The engine would say so, too, but of a turn that is in the history by then.
-            raise EngineBusyError(f"{len(self._runners)} turns run or wait already")
+        try:
+            self._take_place(owner)
+        except (DrainingError, EngineBusyError, TooManyTurnsError):
+            there = await known()
+            if there is None:
+                raise
+            return self.live(there)
         runner = TurnRunner(self._collaborators, admit, on_begin=self._add, on_end=self._on_end)
-        self._places.take(owner)
         self._runners.add(runner)
         self._idle.clear()
         if not self._is_hurried:
             self._idle_or_hurried.clear()
         self._group.create_task(self._run(owner, runner))
         return self.live(await runner.accepted)
+
+    def _take_place(self, owner: OwnerId) -> None:
+        if self._is_draining:
+            raise DrainingError("the server is stopping")
+        if len(self._runners) >= self._max_turns:
+            # The engine would say so, too, but of a turn that is in the history by then.
+            raise EngineBusyError(f"{len(self._runners)} turns run or wait already")
+        self._places.take(owner)
 
     async def drain(self, timeout_s: float) -> None:
         """Refuse new turns, give those that run some time, then interrupt them, keeping replies.

@@ -1,22 +1,19 @@
 """Words looked for in an owner's sessions: titles, and what was said. Part of `store`.
 
 What is looked for is words, whatever signs stand between them: nothing in it is an operator, and
-nothing becomes SQL. All words must be there; the last one may be the beginning of a longer one, for
-whoever types.
+nothing becomes SQL. Case and accents don't matter. All words must be there; the last one may be the
+beginning of a longer one, for whoever types.
 """
 
-import re
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from sqlalchemy import (
     ColumnElement,
     Select,
     and_,
-    case,
     column,
     func,
-    literal,
     literal_column,
     or_,
     select,
@@ -25,24 +22,19 @@ from sqlalchemy import (
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from sessions.errors import InvalidInputError
+from sessions.folding import excerpt, fold
 from sessions.search_index import DICTIONARY, MAX_TSVECTOR_CHARS, TABLE, SearchKind
 from sessions.tables import NodeRow, SearchEntryRow, SessionRow
 from sessions.types import ItemId, OwnerId, SearchHit, SearchPage, SessionId, TurnId
 
 MAX_WORDS = 32
 
-# Around what was found, on its way out of the database; a text that has them itself only has its
-# highlights wrong.
-_OPEN, _CLOSE = "\x01", "\x02"
-_NUM_SNIPPET_WORDS = 24
-_NUM_SNIPPET_CHARS = 160
-_NUM_CHARS_BEFORE = 40
 _FTS: Final = table(TABLE, column("rowid"))
 
 
 def words_of(query: str) -> list[str]:
     """What to look for; signs alone are no words."""
-    words = [word for word in query.split() if any(map(str.isalnum, word))]
+    words = [word for word in fold(query).split() if any(map(str.isalnum, word))]
     return words[:MAX_WORDS]
 
 
@@ -67,7 +59,7 @@ async def find(
     query = query.order_by(SearchEntryRow.id.desc()).limit(limit + 1)
     found = (await tx.execute(query)).all()
     return SearchPage(
-        data=tuple(_to_hit(*row) for row in found[:limit]), has_more=len(found) > limit
+        data=tuple(_to_hit(words, *row) for row in found[:limit]), has_more=len(found) > limit
     )
 
 
@@ -92,31 +84,29 @@ def _query(kind: SearchKind, words: Sequence[str]) -> Select[Any]:
     return _in_scan(words)
 
 
-def _selected(snippet: ColumnElement[Any]) -> Select[Any]:
-    return (
+def _selected() -> Select[Any]:
+    selected = (
         select(
             SearchEntryRow.session_id,
             SearchEntryRow.response_id,
             SearchEntryRow.node_id,
             SessionRow.title,
             NodeRow.role,
-            snippet,
+            NodeRow.text,
         )
         .select_from(SearchEntryRow)
         .join(SessionRow, SessionRow.id == SearchEntryRow.session_id)
         .outerjoin(NodeRow, NodeRow.id == SearchEntryRow.node_id)
     )
+    return cast("Select[Any]", selected)
 
 
 def _in_fts5(words: Sequence[str]) -> Select[Any]:
     # A quoted string is only words to FTS5; a quote in it is doubled.
     quoted = " ".join('"' + word.replace('"', '""') + '"' for word in words) + "*"
     index: ColumnElement[Any] = literal_column(TABLE)
-    snippet = func.snippet(index, 0, _OPEN, _CLOSE, "…", _NUM_SNIPPET_WORDS)
     return (
-        _selected(snippet)
-        .join(_FTS, _FTS.c.rowid == SearchEntryRow.id)
-        .where(index.op("MATCH")(quoted))
+        _selected().join(_FTS, _FTS.c.rowid == SearchEntryRow.id).where(index.op("MATCH")(quoted))
     )
 
 
@@ -127,35 +117,28 @@ def _in_tsvector(words: Sequence[str]) -> Select[Any]:
     wanted: ColumnElement[Any] = func.to_tsquery(dictionary, beginning)
     for word in whole:
         wanted = wanted.op("&&")(func.plainto_tsquery(dictionary, word))
-    options = (
-        f"StartSel={_OPEN},StopSel={_CLOSE},MaxFragments=1,MaxWords={_NUM_SNIPPET_WORDS},MinWords=8"
-    )
     # Word for word what is indexed, or else the index is not used.
     indexed = func.left(SearchEntryRow.text, literal_column(str(MAX_TSVECTOR_CHARS)))
-    snippet = func.ts_headline(dictionary, indexed, wanted, options)
     vector = func.to_tsvector(dictionary, indexed)
-    return _selected(snippet).where(vector.op("@@")(wanted))
+    return _selected().where(vector.op("@@")(wanted))
 
 
 def _in_scan(words: Sequence[str]) -> Select[Any]:
-    entry = func.lower(SearchEntryRow.text)
-    place = func.instr(entry, words[0].lower())
-    start = case((place > _NUM_CHARS_BEFORE, place - _NUM_CHARS_BEFORE), else_=literal(1))
-    snippet = func.substr(SearchEntryRow.text, start, _NUM_SNIPPET_CHARS)
-    return _selected(snippet).where(
+    return _selected().where(
         *(SearchEntryRow.text.icontains(word, autoescape=True) for word in words)
     )
 
 
 def _to_hit(
+    words: Sequence[str],
     session_id: str,
     turn_id: str | None,
     item_id: str | None,
     title: str | None,
     role: str | None,
-    marked: str,
+    text: str | None,
 ) -> SearchHit:
-    snippet, highlights = _unmarked(marked)
+    snippet, highlights = excerpt((title if item_id is None else text) or "", words)
     return SearchHit(
         session_id=SessionId(session_id),
         turn_id=TurnId(turn_id) if turn_id is not None else None,
@@ -165,18 +148,3 @@ def _to_hit(
         snippet=snippet,
         highlights=highlights,
     )
-
-
-def _unmarked(marked: str) -> tuple[str, tuple[tuple[int, int], ...]]:
-    """A snippet without its marks, and where they were."""
-    text, opened, places = "", None, []
-    for piece in re.split(f"([{_OPEN}{_CLOSE}])", marked):
-        if piece == _OPEN:
-            opened = len(text)
-        elif piece == _CLOSE:
-            if opened is not None:
-                places.append((opened, len(text)))
-            opened = None
-        else:
-            text += piece
-    return text, tuple(places)

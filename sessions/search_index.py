@@ -29,6 +29,10 @@ _TRIGGERS = {
         f" INSERT INTO {TABLE}({TABLE}, rowid, text) VALUES ('delete', old.id, old.text); END"
     ),
 }
+# Words that were deleted are written over. Older versions of SQLite leave them until two parts of
+# the index are merged; there `forget_deleted` merges all of it, which takes a while if it is large.
+_OVERWRITE = f"INSERT INTO {TABLE}({TABLE}, rank) VALUES ('secure-delete', 1)"
+_OVERWRITES_FROM = (3, 42, 0)
 # A tsvector has at most a megabyte, and a text that makes a longer one could not be stored.
 MAX_TSVECTOR_CHARS = 100_000
 _GIN = (
@@ -64,7 +68,20 @@ def prepare(connection: Connection, *, is_indexed: bool) -> SearchKind:
         connection.exec_driver_sql(f"INSERT INTO {TABLE}({TABLE}) VALUES ('rebuild')")
         for statement in _TRIGGERS.values():
             connection.exec_driver_sql(statement)
+    if _version(connection) >= _OVERWRITES_FROM:
+        connection.exec_driver_sql(_OVERWRITE)
     return SearchKind.FTS5
+
+
+def forget_deleted(connection: Connection) -> None:
+    """Leave no word of a deleted text in the index on SQLite."""
+    if _version(connection) < _OVERWRITES_FROM:
+        connection.exec_driver_sql(f"INSERT INTO {TABLE}({TABLE}) VALUES ('optimize')")
+
+
+def _version(connection: Connection) -> tuple[int, ...]:
+    version = connection.execute(text("SELECT sqlite_version()")).scalar_one()
+    return tuple(map(int, version.split(".")))
 
 
 def _has_fts5(connection: Connection) -> bool:

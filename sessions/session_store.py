@@ -7,16 +7,22 @@ import asyncio
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 
-from sqlalchemy import ColumnElement, Select, and_, delete, or_, select, text, tuple_
+from sqlalchemy import ColumnElement, Select, and_, exists, or_, select, text, tuple_
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from sessions import purge, rows, search
-from sessions.database import Database
 from sessions.errors import InvalidInputError, RevisionConflictError, SessionNotFoundError
 from sessions.queries import is_active
 from sessions.session_events import ChangeKind, SessionEvent, SessionNews, read_behind, record
-from sessions.tables import ACTIVE, OwnerRow, ResponseRow, SearchEntryRow, SessionRow, TokenSpanRow
+from sessions.tables import (
+    ACTIVE,
+    OwnerRow,
+    ResponseRow,
+    SessionRow,
+    TokenSpanRow,
+)
+from sessions.title_store import TitleStore, index_title
 from sessions.types import (
     OwnerId,
     Page,
@@ -31,11 +37,8 @@ from sessions.types import (
 POLL_S = 2.0
 
 
-class SessionStore:
+class SessionStore(TitleStore):
     """What is stored of sessions, asked one question at a time."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
 
     async def add_session(self, session: Session, *, clock_at: datetime) -> None:
         """Insert a session, and its owner when it is the owner's first."""
@@ -101,7 +104,7 @@ class SessionStore:
             )
             await record(tx, row.id, event)
             if "title" in change.named:
-                await _index_title(tx, changed)
+                await index_title(tx, changed)
             return changed
 
     async def restore_session(
@@ -124,6 +127,19 @@ class SessionStore:
             active = await _active_turns(tx, [row.id])
             return rows.to_session(row, active.get(row.id, ()))
 
+    async def is_continued_elsewhere(self, session_id: SessionId) -> bool:
+        """Whether a living fork would go on right behind one of the session's own turns."""
+        query = select(
+            exists().where(
+                SessionRow.id != session_id,
+                SessionRow.deleted_at.is_(None),
+                SessionRow.head_id == ResponseRow.id,
+                ResponseRow.session_id == session_id,
+            )
+        )
+        async with self._database.reading() as tx:
+            return (await tx.scalars(query)).one()
+
     async def due(self, before: datetime) -> tuple[SessionId, ...]:
         """The sessions deleted before then that something is left of."""
         query = select(SessionRow.id).where(SessionRow.deleted_at < before)
@@ -141,6 +157,11 @@ class SessionStore:
             if await _active_turns(tx, [session_id]):
                 return False
             return await purge.purge(tx, row)
+
+    async def forget_deleted(self) -> None:
+        """Leave nothing of what was purged where it could still be read, as far as that is the
+        database's to do at once."""
+        await self._database.forget_deleted()
 
     async def set_head(
         self,
@@ -240,7 +261,7 @@ async def insert_session(tx: AsyncSession, session: Session, clock_at: datetime)
         )
     )
     await tx.flush()
-    await _index_title(tx, session)
+    await index_title(tx, session)
 
 
 async def ensure_owner(tx: AsyncSession, owner: OwnerId, now: datetime) -> None:
@@ -281,13 +302,6 @@ async def _written_with(tx: AsyncSession, turn_id: TurnId) -> tuple[str, str]:
     )
     model, fingerprint = (await tx.execute(query)).one()
     return model, fingerprint
-
-
-async def _index_title(tx: AsyncSession, session: Session) -> None:
-    entry = SearchEntryRow
-    await tx.execute(delete(entry).where(entry.session_id == session.id, entry.node_id.is_(None)))
-    if session.title:
-        tx.add(entry(session_id=session.id, text=session.title))
 
 
 async def _active_turns(

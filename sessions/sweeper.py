@@ -15,6 +15,7 @@ from model.engine import Engine
 from model.errors import ModelError
 from sessions.errors import StoreUnavailableError
 from sessions.store import Store
+from sessions.types import SessionId
 
 logger = logging.getLogger(__name__)
 
@@ -38,6 +39,8 @@ class Sweeper:
         self._clock = clock
         self._grace = timedelta(seconds=delete_grace_s)
         self._sweep_s = sweep_s
+        # Those that a fork needs something of are due for as long as it lives.
+        self._swept: frozenset[SessionId] = frozenset()
         self._task: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
@@ -58,11 +61,17 @@ class Sweeper:
     async def sweep(self) -> int:
         """Purge what is due; how many sessions are gone now."""
         before = self._clock() - self._grace
+        due = await self._store.due(before)
         num_gone = 0
-        for session_id in await self._store.due(before):
+        for session_id in due:
             num_gone += await self._store.purge(session_id, before)
+            if await self._store.is_continued_elsewhere(session_id):
+                continue  # its tables are what a fork goes on with
             with suppress(ModelError):  # an engine that is away has forgotten everything
                 await self._engine.release(session_id)
+        if not self._swept.issuperset(due):
+            await self._store.forget_deleted()
+        self._swept = frozenset(due)
         return num_gone
 
     async def _run(self) -> None:

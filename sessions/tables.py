@@ -259,7 +259,8 @@ class SessionEventRow(Row):
 
 
 class SearchEntryRow(Row):
-    """What can be found by its words: a session's title (no node), or a message's text.
+    """What can be found by its words: a session's title (no node), or a message's text, without
+    case and accents.
 
     Inserted and deleted, never changed: `search_index` follows it.
     """

@@ -26,6 +26,7 @@ from model.messages import (
     GenerationStarted,
 )
 from sessions.admission import Admitted
+from sessions.checkpoints import Checkpoints, LeaseLostError
 from sessions.errors import SessionsError, StoreUnavailableError
 from sessions.feed import TurnFeed
 from sessions.measures import to_timing, to_usage
@@ -96,7 +97,7 @@ class TurnRunner:
         self._finished: GenerationFinished | None = None
         self._error: ModelError | None = None
         self._sent_at: datetime | None = None
-        self._kept_at: datetime | None = None
+        self._checkpoints: Checkpoints | None = None
         self._ended: Turn | None = None
         self._over = asyncio.Event()
         self.feed = TurnFeed()
@@ -154,6 +155,8 @@ class TurnRunner:
                 return
             self._begin(admitted)
             await self._generate(admitted)
+            if self._checkpoints is not None:
+                await self._checkpoints.settle()
             await self._end(admitted, self._outcome(admitted))
         except Exception as exc:  # noqa: BLE001 - a turn's outermost frame
             await self._give_up(exc)
@@ -169,6 +172,9 @@ class TurnRunner:
 
     def _begin(self, admitted: Admitted) -> None:
         self._admitted = admitted
+        self._checkpoints = Checkpoints(
+            self._store, admitted.turn, every_s=self._rules.checkpoint_s
+        )
         # For every record of this task, and of those that begin in it.
         bind_contextvars(owner=admitted.session.owner, **admitted.turn.log_ids)
         self.feed.append(*opening(admitted.turn))
@@ -209,7 +215,7 @@ class TurnRunner:
                     await self._engine.cancel(admitted.turn.id)
             case GenerationDelta():
                 self._show(admitted, self._reply.take(event))
-                await self._keep(admitted)
+                self._keep(admitted)
             case GenerationFinished():
                 self._show(admitted, self._reply.finish(event))
                 self._finished = event
@@ -219,31 +225,20 @@ class TurnRunner:
             is_first = self._reply.num_deltas == 1
             self.feed.append(*delta(admitted.turn, text, is_first=is_first))
 
-    async def _keep(self, admitted: Admitted) -> None:
-        """Write a checkpoint: of the first delta at once, then as often as the rules say."""
+    def _keep(self, admitted: Admitted) -> None:
+        """Begin a checkpoint: of the first delta at once, then as often as the rules say."""
+        assert self._checkpoints is not None, "a delta before the beginning"
+        self._checkpoints.check()
         now = self._clock()
-        if self._reply.num_deltas == 0 or not self._is_due(now):
+        if self._reply.num_deltas == 0 or not self._checkpoints.is_due(now):
             return
-        self._kept_at = now
         checkpoint = Checkpoint(
             text=self._reply.text,
             delta_lengths=self._reply.delta_lengths,
             ids=admitted.span.ids + self._reply.ids,
         )
         lease = replace(admitted.lease, until=now + timedelta(seconds=self._rules.lease_s))
-        try:
-            is_ours = await self._store.checkpoint(lease, checkpoint)
-        except StoreUnavailableError as exc:
-            # The next one, or the end, may still succeed.
-            logger.warning("%s: no checkpoint: %s", admitted.turn.id, exc)
-            return
-        if not is_ours:
-            raise _LeaseLostError
-
-    def _is_due(self, now: datetime) -> bool:
-        if self._kept_at is None:
-            return True
-        return (now - self._kept_at).total_seconds() >= self._rules.checkpoint_s
+        self._checkpoints.take(lease, checkpoint, now)
 
     def _outcome(self, admitted: Admitted) -> Turn:
         """The turn as it ended."""
@@ -314,7 +309,9 @@ class TurnRunner:
             )
             return
         try:
-            if isinstance(exc, _LeaseLostError):
+            if self._checkpoints is not None:
+                await self._checkpoints.over()
+            if isinstance(exc, LeaseLostError):
                 await self._concede(admitted)
                 return
             logger.error("%s failed", admitted.turn.id, exc_info=exc)
@@ -331,10 +328,6 @@ class TurnRunner:
     def _failed(self, admitted: Admitted, exc: Exception) -> Turn:
         turn = replace(self._reply.onto(admitted.turn), finished_at=self._clock())
         return replace(turn, status=TurnStatus.FAILED, error=_to_error(exc))
-
-
-class _LeaseLostError(Exception):
-    """The turn belongs to somebody else now."""
 
 
 def _to_error(exc: Exception) -> TurnError:

@@ -155,6 +155,16 @@ class Session:
     updated_at: datetime
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Untitled:
+    """How a session without a title began: its first completed turn."""
+
+    session_id: SessionId
+    owner: OwnerId
+    question: str
+    reply: str
+
+
 class SessionOptions(TypedDict, total=False):
     """What a new session may be given."""
 

@@ -26,8 +26,10 @@ MANAGERS = {"SessionManager", "CacheManager"}
 CATCHES_EVERYTHING = {
     "app/errors.py",  # `boundary`, around a request and a start: an error with the request's id
     "model/tiers/transfers.py",  # a tier's thread: a bug there is a miss, like any other fault
+    "model/engine.py",  # between the supervisor and one generation, or one message, of many
     "model/worker.py",  # the engine process's outermost loop
     "sessions/preparation.py",  # the outermost frame of work ahead, which no turn depends on
+    "sessions/titles.py",  # the outermost frame of a title, which nothing depends on
     "sessions/turn.py",  # a TurnRunner's outermost frame: a failed turn
 }
 READS_THE_ENVIRONMENT = {

@@ -155,27 +155,33 @@ class CpuStorage:
         self._records[record.key] = record
 
     def read(self, record: Record, into: memoryview) -> None:
-        """Copy a block's bytes out, verified before. Any thread may read."""
+        """Copy a block's bytes out and verify the copy, which is in the CPU's cache then. Any
+        thread may read."""
+        into = into.cast("B")
         with self._lock:
-            into.cast("B")[:] = self._verified(record)
+            slot = self._slots.get(record.key)
+            if slot is not None:
+                into[:] = self._payload(slot)
+            self._verify(record, slot, into)
 
     def payload_view(self, record: Record) -> memoryview:
         """A block's bytes where they are, verified; read-only, and right until the record is
         removed or erased, so for the thread that does so. Raises RecordLostError."""
         with self._lock:
-            return self._verified(record).toreadonly()
+            slot = self._slots.get(record.key)
+            payload = self._payload(slot) if slot is not None else memoryview(b"")
+            self._verify(record, slot, payload)
+            return payload.toreadonly()
 
-    def _verified(self, record: Record) -> memoryview:
-        slot = self._slots.get(record.key)
+    def _verify(self, record: Record, slot: int | None, payload: memoryview) -> None:
         if slot is None:
             raise RecordLostError("there is no such record")
-        header, payload = self._header(slot), self._payload(slot)
+        header = self._header(slot)
         is_right = self._format.nonce_of(header, record) is not None
         if not is_right or record_checksum(header, payload) != self._checksum(slot):
             self._wipe(slot)
             self._release(record.key)
             raise RecordLostError("a record in the CPU tier's memory isn't what was written")
-        return payload
 
     def remove(self, keys: Sequence[BlockHash]) -> None:
         """Give the records' slots up; their bytes stay until a slot is written again."""

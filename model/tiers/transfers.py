@@ -34,6 +34,10 @@ class DeviceBlocks(Protocol):
         """A block's size."""
         ...
 
+    def in_place(self, block_id: int) -> memoryview | None:
+        """A block's own bytes, if this process can address them."""
+        ...
+
     def reading(self, block_id: int, num_tokens: int) -> AbstractContextManager[memoryview]:
         """A block's bytes to store; what lies behind its first `num_tokens` slots is zero."""
         ...
@@ -190,8 +194,7 @@ def carry_out(job: Job, storage: Storage, blocks: DeviceBlocks, clock: Callable[
 def _move_all(transfer: Transfer, storage: Storage, blocks: DeviceBlocks) -> None:
     while (item := transfer.begin_next()) is not None:
         if transfer.urgency is Urgency.RESTORE:
-            with blocks.writing(item.block_id) as view:
-                storage.read(item.record, view)
+            _restore(item, storage, blocks)
         elif transfer.source is not None:
             payload = memoryview(bytearray(blocks.block_bytes))
             transfer.source.read(item.record, payload)
@@ -200,3 +203,11 @@ def _move_all(transfer: Transfer, storage: Storage, blocks: DeviceBlocks) -> Non
             with blocks.reading(item.block_id, item.record.num_tokens) as view:
                 storage.write(item.record, view)
         transfer.finish_current()
+
+
+def _restore(item: Item, storage: Storage, blocks: DeviceBlocks) -> None:
+    if (view := blocks.in_place(item.block_id)) is not None:
+        storage.read(item.record, view)
+        return
+    with blocks.writing(item.block_id) as view:
+        storage.read(item.record, view)

@@ -144,6 +144,7 @@ async def test_a_turn_taken_over_ends_for_its_first_runner_too(serve, clock):
         chat = await Chat.open(first)
         turn = await chat.submit()
         await engine.held(turn.id)
+        await chat.kept(turn)
         clock.advance(60)
 
         assert await second.recover() == 1

@@ -87,6 +87,7 @@ async def test_a_dead_servers_turn_is_ended_by_the_other_once_its_lease_is_over(
         engine.replies.append(FakeReply(holds_after=1))
         turn = await chat.submit("hello")
         await engine.held(turn.id)
+        await chat.kept(turn)
         # The first server stops renewing, as one that hangs does.
         clock.advance(LEASE_S + 1)
 

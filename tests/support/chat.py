@@ -66,6 +66,13 @@ class Chat:
         events = self.manager.read(self.owner, turn.id, after=after)
         return [numbered async for numbered in events]
 
+    async def kept(self, turn: Turn) -> None:
+        """Return when what is shown of a running turn is durable, as far as it is to be."""
+        runner = self.manager._running.get(turn.id)
+        assert runner is not None
+        assert runner._checkpoints is not None
+        await runner._checkpoints.over()
+
     async def fork(self, at: TurnId | None = None, **options: Any) -> "Chat":
         forked = await self.manager.fork(self.owner, self.id, at=at, **options)
         return Chat(self.manager, forked, self.owner)

@@ -29,6 +29,7 @@ async def main(url: str) -> None:
         engine.replies.append(FakeReply(pieces=("So", " far", " and on"), holds_after=2))
         second = await chat.submit("two")
         await engine.held(second.id)
+        await chat.kept(second)
         print(chat.id, first.id, second.id, flush=True)
         await asyncio.Event().wait()
 

@@ -56,7 +56,8 @@ class Journal:
         """Go on until the server is gone."""
         try:
             if not self.session:
-                self.session = await wire.new_session()
+                # Its titles are its own, so that it knows which one must be there.
+                self.session = await wire.new_session(auto_title=False)
             while True:
                 await self._act(wire)
         except aiohttp.ClientError:

@@ -130,6 +130,9 @@ class NumberedBlocks:
     def __init__(self, num_blocks: int) -> None:
         self.contents = bytearray(num_blocks)
 
+    def in_place(self, block_id: int) -> memoryview:
+        return memoryview(self.contents)[block_id : block_id + 1]
+
     @contextmanager
     def reading(self, block_id: int, num_tokens: int) -> Iterator[memoryview]:
         yield memoryview(self.contents)[block_id : block_id + 1]

@@ -59,6 +59,9 @@ class ShadowRunner:
     def block_bytes(self) -> int:
         return 8 * self._block_size
 
+    def in_place(self, block_id: int) -> None:
+        """A block is what is made of its slots."""
+
     @contextmanager
     def reading(self, block_id: int, num_tokens: int) -> Iterator[memoryview]:
         slots = range(block_id * self._block_size, block_id * self._block_size + num_tokens)

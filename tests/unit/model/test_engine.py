@@ -16,6 +16,7 @@ from model.errors import (
     ModelLoadError,
     SequenceFailedError,
 )
+from model.flight import Flight
 from model.messages import (
     FinishReason,
     GenerationDelta,
@@ -50,6 +51,58 @@ async def test_an_engine_says_what_it_is_busy_with_and_what_it_loaded(tmp_path):
     assert (engine.state, engine.pid) == (EngineState.CLOSED, None)
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
+
+
+async def test_a_listener_that_fails_is_not_the_engines_end(tmp_path, caplog):
+    def fail(text: str) -> None:
+        raise ValueError(f"can't say {text}")
+
+    async with running(tmp_path, on_progress=fail) as engine:
+        assert [event async for event in engine.generate(request("echo"))]
+
+    assert "progress was not heard: loading" in caplog.text
+
+
+async def test_a_generation_whose_stream_breaks_ends_alone(tmp_path, monkeypatch, caplog):
+    deliver = Flight.deliver
+
+    def fail_one(self, event, now_s):
+        if self.request(now_s).request_id == "hang-bad" and isinstance(event, GenerationDelta):
+            raise ValueError("broken")
+        deliver(self, event, now_s)
+
+    monkeypatch.setattr(Flight, "deliver", fail_one)
+    async with running(tmp_path) as engine:
+
+        async def read(name: str) -> str | None:
+            try:
+                async for _ in engine.generate(request(name)):
+                    pass
+            except SequenceFailedError as exc:
+                return exc.code
+            return None
+
+        ends = await asyncio.gather(*(read(n) for n in ("hang-bad", "echo1", "echo2")))
+        assert ends == ["sequence_failed", None, None]
+        assert num_lives(tmp_path) == 1
+    assert "hang-bad: its stream broke" in caplog.text
+
+
+async def test_what_a_left_generation_still_says_is_not_its_successors(tmp_path):
+    async with running(tmp_path) as engine:
+        for _ in range(3):
+            async with aclosing(engine.generate(request("hang", (9,)))) as stream:
+                first = await anext(stream)
+                assert isinstance(first, GenerationStarted)
+        await engine.evict()
+        async with aclosing(engine.generate(request("hang", (7,)))) as stream:
+            events = [await anext(stream), await anext(stream)]
+            assert isinstance(events[0], GenerationStarted)
+            assert events[1].token_ids == (7,)
+            await engine.cancel("hang")
+            *_, end = [event async for event in stream]
+            assert end.reason is FinishReason.CANCELLED
+        assert not +engine._num_left
 
 
 async def test_a_generation_is_streamed_to_its_end(tmp_path):

@@ -7,6 +7,7 @@ import signal
 import pytest
 
 from model import engine as engine_module
+from model import process as process_module
 from model.engine import EngineState
 from model.errors import (
     EngineDiedError,
@@ -14,8 +15,10 @@ from model.errors import (
     RepeatedCrashError,
 )
 from model.messages import (
+    GenerationDelta,
     GenerationStarted,
 )
+from model.wire import Events
 from tests.support import stub_worker
 from tests.support.stub_engine import num_lives, request, running, until
 
@@ -37,6 +40,32 @@ async def test_a_reply_whose_process_is_killed_goes_on_in_the_next_one(tmp_path)
         assert end.token_ids == (4, 5, 6)
         assert engine.pid != pid
         assert num_lives(tmp_path) == 2
+
+
+async def test_behind_a_message_that_cannot_be_read_the_next_process_goes_on(
+    tmp_path, monkeypatch, caplog
+):
+    decode = process_module.decode
+    num_broken = 0
+
+    def fail_once(body: bytes):
+        nonlocal num_broken
+        report = decode(body)
+        is_delta = isinstance(report, Events) and isinstance(report.events[0][1], GenerationDelta)
+        if is_delta and num_broken == 0:
+            num_broken += 1
+            raise ValueError("not a message")
+        return report
+
+    monkeypatch.setattr(process_module, "decode", fail_once)
+    async with running(tmp_path) as engine:
+        start, *deltas, end = [event async for event in engine.generate(request("echo"))]
+
+        assert isinstance(start, GenerationStarted)
+        assert [d.token_ids for d in deltas] == [(4,), (5,), (6,)]
+        assert end.token_ids == (4, 5, 6)
+        assert num_lives(tmp_path) == 2
+    assert "can't be understood" in caplog.text
 
 
 async def test_a_generation_that_comes_while_it_restarts_waits(tmp_path):

@@ -7,8 +7,10 @@ from datetime import timedelta
 import pytest
 
 from model.errors import EngineBusyError
-from sessions.errors import StoreUnavailableError
+from model.messages import FinishReason
+from sessions.errors import DrainingError, IdempotencyConflictError, StoreUnavailableError
 from sessions.manager import ManagerConfig, SessionManager
+from sessions.places import Places
 from sessions.store import Store
 from sessions.types import TurnStatus
 from tests.support.chat import ANN, Chat
@@ -105,3 +107,40 @@ async def test_a_turn_too_many_is_refused_and_nothing_of_it_is_kept(store, engin
         assert await other.turns(whole_tree=True) == ()
         await manager.cancel(ANN, running.id)
         assert (await other.say()).status is TurnStatus.COMPLETED
+
+
+async def test_a_repetition_is_found_however_full_it_is(store, engine, clock, renderer):
+    config = ManagerConfig(runner_id="runner-1", max_turns=2)
+    places = Places(2)
+    async with SessionManager(
+        store=store, engine=engine, clock=clock, config=config, places=places
+    ) as manager:
+        manager.use_renderer(renderer)
+        chat, other = await Chat.open(manager), await Chat.open(manager)
+        first = await chat.say("one", client_turn_id="a")
+        again = await chat.regenerate(first, client_turn_id="b")
+        engine.replies.append(FakeReply(reason=FinishReason.LENGTH))
+        cut = await chat.say("cut")
+        rest = await chat.end(
+            await manager.go_on(ANN, cut.id, max_more_tokens=3, client_turn_id="c")
+        )
+        engine.default = FakeReply(holds_after=1)
+        running = [await chat.submit("d", client_turn_id="d"), await other.submit("e")]
+
+        assert (await chat.submit("one", client_turn_id="a")).id == first.id
+        assert (await chat.submit("d", client_turn_id="d")).id == running[0].id
+        assert (await chat.regenerate(first, client_turn_id="b")).id == again.id
+        assert (
+            await manager.go_on(ANN, cut.id, max_more_tokens=3, client_turn_id="c")
+        ).id == rest.id
+        with pytest.raises(IdempotencyConflictError):
+            await chat.submit("another", client_turn_id="a")
+        for options in ({}, {"client_turn_id": "new"}):
+            with pytest.raises(EngineBusyError):
+                await chat.submit("more", **options)
+        for turn in running:
+            await manager.cancel(ANN, turn.id)
+        await manager.drain(0)
+        assert (await chat.submit("one", client_turn_id="a")).id == first.id
+        with pytest.raises(DrainingError):
+            await chat.submit("more")

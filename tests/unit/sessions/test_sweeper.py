@@ -10,7 +10,7 @@ from sessions.sweeper import Sweeper
 from sessions.tables import Row, SessionRow
 from tests.support.chat import ANN, BOB, Chat
 from tests.support.fake_engine import FakeReply
-from tests.support.postgres import DATABASES
+from tests.support.postgres import DATABASES, SQLITE
 
 
 @pytest.fixture(params=DATABASES)
@@ -55,6 +55,60 @@ async def test_a_living_session_is_left_as_it_is(manager):
     chat = await Chat.open(manager)
 
     assert await manager.catalog.restore(ANN, chat.id) == chat.session
+
+
+async def test_a_fork_claims_its_origins_table_behind_the_origins_deletion(chatting, store, clock):
+    async with chatting("chatml") as chat:
+        await chat.say("One", "fine")
+        fork, later = await chat.chat.fork(), await chat.chat.fork()
+        origin, manager = chat.chat, chat.chat.manager
+        await manager.delete(ANN, origin.id)
+        chat.chat = fork
+        first = await chat.say("Two", "good")
+        clock.advance(DAY + 1)
+        sweeper = Sweeper(store=store, engine=chat.engine, clock=clock, delete_grace_s=DAY)
+        assert await sweeper.sweep() == 0
+        chat.chat = later
+        second = await chat.say("Two", "good")
+
+        assert first.usage.claim.reason is second.usage.claim.reason is None
+        # What is new, and the one token behind the table's end.
+        assert 0 < second.usage.claim.computed <= first.usage.claim.computed < 20
+        assert len(await later.turns()) == 2
+        assert chat.engine.core.tables(origin.id)
+        # Each has its own table now, so the origin's can go.
+        assert await sweeper.sweep() == 0
+        assert not chat.engine.core.tables(origin.id)
+
+
+@pytest.fixture
+def files(tmp_path):
+    """All that SQLite has written, in small letters."""
+
+    def read() -> bytes:
+        return b"".join(path.read_bytes() for path in tmp_path.glob("splice.db*")).lower()
+
+    return read
+
+
+async def test_no_byte_of_it_is_left_in_sqlites_files(
+    manager, sweeper, clock, engine, files, database_kind
+):
+    kept = await Chat.open(manager, title="Keptotter")
+    await kept.say("otterly")
+    chat = await Chat.open(manager, title="Goneheron", instructions="Ibisgone.")
+    engine.replies.append(FakeReply(pieces=("stork", "gone " * 2000)))
+    await chat.say("egretgone " * 200)
+    words = {b"goneheron", b"ibisgone", b"storkgone", b"egretgone"}
+    assert {w for w in words if w in files()} == (words if database_kind == SQLITE else set())
+    await manager.delete(ANN, chat.id)
+    clock.advance(DAY + 1)
+
+    assert await sweeper.sweep() == 1
+
+    assert not [word for word in words if word in files()]
+    assert (b"keptotter" in files()) is (database_kind == SQLITE)
+    assert (await manager.catalog.search(ANN, "otterly")).data
 
 
 async def test_nobody_else_takes_it_back_and_nobody_too_late(manager, clock):
@@ -196,9 +250,13 @@ async def test_it_sweeps_by_itself_and_survives_a_store_that_is_away(
             return await store.due(before)
 
         async def purge(self, session_id, before):
-            gone = await store.purge(session_id, before)
+            return await store.purge(session_id, before)
+
+        async def is_continued_elsewhere(self, session_id):
+            return False
+
+        async def forget_deleted(self):
             over.set()
-            return gone
 
     sweeper = Sweeper(store=Flaky(), engine=engine, clock=clock, delete_grace_s=DAY, sweep_s=0.001)
     async with sweeper, asyncio.timeout(5):

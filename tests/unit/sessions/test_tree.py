@@ -15,6 +15,7 @@ from sessions.errors import (
     TurnNotFoundError,
 )
 from sessions.manager import ManagerConfig, SessionManager
+from sessions.rendering import Renderer
 from sessions.reply import partial_reply
 from sessions.types import TurnStatus
 from tests.support.chat import ANN, BOB, Chat
@@ -158,6 +159,7 @@ async def test_a_cancelled_and_an_interrupted_reply_go_on(store, engine, clock, 
         assert (cancelled.status, turn.reply_text) == (TurnStatus.CANCELLED, "Once  a time")
         dying = await chat.submit("tell again")
         await engine.held(dying.id)
+        await chat.kept(dying)
         await store.interrupt_abandoned("runner-1", clock(), spare=())
         engine.let_go()
         await chat.end(dying)
@@ -177,7 +179,7 @@ async def test_a_reply_that_had_not_begun_is_begun(chat, engine, manager):
     assert engine.requests[-1].resumed_ids is None
 
 
-async def test_what_cannot_go_on_is_refused(chat, engine, manager):
+async def test_what_cannot_go_on_is_refused(chat, engine, manager, monkeypatch):
     complete = await chat.say("one")
     with pytest.raises(ConflictError, match="complete"):
         await go_on(chat, complete)
@@ -192,6 +194,7 @@ async def test_what_cannot_go_on_is_refused(chat, engine, manager):
     engine.let_go()
     await chat.end(running)
     engine.becomes(fingerprint="another")
+    monkeypatch.setattr(Renderer, "reply", lambda self, text: None)
     with pytest.raises(ConflictError, match="another model"):
         await go_on(chat, cut)
 

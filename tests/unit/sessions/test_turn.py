@@ -262,30 +262,6 @@ async def test_an_engine_that_dies_keeps_what_it_said(manager, engine):
     assert await chat.read(turn) == list(enumerate(replay(ended)))
 
 
-async def test_a_checkpoint_has_the_reply_so_far_and_its_ids(manager, engine, store, clock):
-    engine.replies.append(FakeReply(pieces=("a", "b", "c"), holds_after=3))
-    chat = await Chat.open(manager)
-    turn = await chat.submit()
-    await engine.held(turn.id)
-
-    stored, span = await store.any_turn(turn.id), (await store.spans(turn.id))[-1]
-
-    # The first delta is kept at once; the others came within the second behind it.
-    assert (stored.status, stored.reply_text) == (TurnStatus.RUNNING, "a")
-    assert stored.delta_lengths == (1,)
-    assert span.reply_ids == encode("a")
-
-
-async def test_checkpoints_come_as_often_as_the_rules_say(store, engine, clock, renderer):
-    engine.replies.append(FakeReply(pieces=("a", "b", "c"), holds_after=3))
-    async with make_manager(store, engine, clock, renderer, checkpoint_s=0) as manager:
-        chat = await Chat.open(manager)
-        turn = await chat.submit()
-        await engine.held(turn.id)
-
-        assert (await store.any_turn(turn.id)).reply_text == "abc"
-
-
 async def test_the_log_is_the_prompt_and_what_was_committed(manager, engine, store):
     chat = await Chat.open(manager)
     turn = await chat.say()
