@@ -19,6 +19,7 @@ from model.cache_manager import CacheManager
 from model.config import AttentionName, Device, EngineConfig, Mode
 from model.core import EngineCore
 from model.errors import ModelLoadError
+from model.few_rows import speed_up
 from model.kv_cache import KVCache
 from model.messages import EngineInfo
 from model.ports import CoreLimits, Tokenizer
@@ -89,6 +90,8 @@ def assemble(
     model = load_model(prepared.folder, dtype, device, IMPLEMENTATION)
     identity = fingerprint(prepared, dtype, config.models_dir, on_progress)
     backend = choose_backend(config, device, on_progress)
+    if isinstance(backend, CpuBackend):
+        speed_up(model, backend.ops)
     tokenizer = load_tokenizer(prepared.folder)
     eos = eos_token_ids(prepared.folder, tokenizer)
     core = build_core(

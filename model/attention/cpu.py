@@ -12,9 +12,10 @@ import torch
 
 from model.attention.base import AttentionSpec
 from model.batch import Batch
+from model.few_rows import LinearOps
 
 
-class NativeOps(Protocol):
+class NativeOps(LinearOps, Protocol):
     """The compiled operators, as torch shows them."""
 
     def attend(
@@ -72,12 +73,12 @@ class CpuBackend:
     name = "cpu"
 
     def __init__(self, ops: NativeOps, level: str | None = None) -> None:
-        self._ops = ops
+        self.ops = ops
         self._level = -1 if level is None else levels(ops).index(level)
 
     def plan(self, batch: Batch) -> CpuPlan:
         """Lay the tables end to end."""
-        return CpuPlan(batch, self._ops, self._level)
+        return CpuPlan(batch, self.ops, self._level)
 
 
 def levels(ops: NativeOps) -> Sequence[str]:

@@ -119,7 +119,7 @@ def _build(library: Path, on_progress: Callable[[str], None]) -> None:
 
 def _jobs(folder: Path) -> Iterator[_Job]:
     for level, flags in _levels().items():
-        source = str(_SOURCES / "attend.cpp")
+        source = str(_SOURCES / "level.cpp")
         yield _compile(source, folder / f"{level}.o", [*flags.split(), f"-DLEVEL={level}"])
     torch_flags = [f"-I{_TORCH / 'include'}", f"-DSPLICE_NAMESPACE={_name()}"]
     x86 = ["-DSPLICE_X86"] if "avx2" in _levels() else []

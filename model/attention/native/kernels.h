@@ -35,6 +35,15 @@ struct Item {
 
 constexpr int64_t kRows = 64;
 
+// bfloat16 throughout, all contiguous.
+struct Linear {
+  const void* input;  // [num_rows, num_inputs]
+  const void* weight;  // [num_outputs, num_inputs]
+  const void* bias;    // [num_outputs] or null
+  void* output;        // [num_rows, num_outputs]
+  int64_t num_rows, num_inputs, num_outputs;
+};
+
 // A partial result: for each row its largest score (as an exponent of two), the sum of its weights
 // and the weighted sum of the values, not yet divided.
 inline int64_t partial_floats(int64_t num_rows, int64_t head_size) {
@@ -48,6 +57,7 @@ struct Level {
   // The scratch memory is aligned to 64 bytes.
   void (*attend_float)(const Attention&, const Item&, void* scratch);
   void (*attend_bfloat16)(const Attention&, const Item&, void* scratch);
+  void (*multiply_bfloat16)(const Linear&, int64_t begin, int64_t end);  // outputs
 };
 
 }  // namespace splice

@@ -9,6 +9,7 @@
 #include <atomic>
 #include <cmath>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -31,6 +32,7 @@ constexpr int64_t kLeastPositions = 128;  // of an item, or joining costs more t
 constexpr int64_t kPackingRows = 12;      // what making a tile ready costs, in rows
 // Rows times positions times head size; waking a thread takes longer than this.
 constexpr int64_t kWorthThreads = 300'000;
+constexpr int64_t kPartBytes = 128 << 10;  // of weights that a thread takes at once
 
 // Ascending; the CPU has all of the instructions of each.
 std::vector<const Level*> usable_levels() {
@@ -51,6 +53,11 @@ std::vector<const Level*> usable_levels() {
 const std::vector<const Level*>& levels() {
   static const std::vector<const Level*> usable = usable_levels();
   return usable;
+}
+
+// -1: the best one.
+const Level& level_of(int64_t level) {
+  return level < 0 ? *levels().back() : *levels().at(level);
 }
 
 // Memory that only grows, aligned for vectors; one for each thread and purpose.
@@ -226,11 +233,38 @@ void attend(Tensor output, const Tensor query, const Tensor kv, const Tensor tab
   float* partials = nullptr;
   if (num_threads > 1)
     if (int64_t count = split(tiles, call.head_size, num_threads)) partials = buffer.floats(count);
-  const Level& chosen = *levels()[level < 0 ? levels().size() - 1 : level];
+  const Level& chosen = level_of(level);
   bool is_float = query.element_size() == 4;
   run(call, items_of(tiles, call.head_size, partials), chosen,
       is_float ? chosen.attend_float : chosen.attend_bfloat16, num_threads);
   is_float ? join_all<float>(call, tiles, partials) : join_all<uint16_t>(call, tiles, partials);
+}
+
+// `input` [..., I], `weight` [O, I], `output` [..., O], contiguous.
+void linear(Tensor output, const Tensor input, const Tensor weight, std::optional<Tensor> bias,
+            int64_t level) {
+  Linear call{};
+  call.input = input.data_ptr();
+  call.weight = weight.data_ptr();
+  call.bias = bias ? bias->data_ptr() : nullptr;
+  call.output = output.data_ptr();
+  call.num_inputs = weight.size(1);
+  call.num_outputs = weight.size(0);
+  call.num_rows = input.numel() / call.num_inputs;
+
+  const Level& chosen = level_of(level);
+  int64_t num_threads = torch::stable::get_num_threads();
+  int64_t part = std::max<int64_t>(4, kPartBytes / (2 * call.num_inputs) / 4 * 4);
+  int64_t num_parts = (call.num_outputs + part - 1) / part;
+  if (num_threads == 1 || num_parts == 1) {
+    chosen.multiply_bfloat16(call, 0, call.num_outputs);
+    return;
+  }
+  std::atomic<int64_t> next{0};
+  torch::stable::parallel_for(0, std::min(num_threads, num_parts), 1, [&](int64_t, int64_t) {
+    for (int64_t i = next++; i < num_parts; i = next++)
+      chosen.multiply_bfloat16(call, i * part, std::min((i + 1) * part, call.num_outputs));
+  });
 }
 
 // The levels' names, ascending, with a space between.
@@ -247,11 +281,13 @@ STABLE_TORCH_LIBRARY(SPLICE_NAMESPACE, library) {
   library.def(
       "attend(Tensor(a!) output, Tensor query, Tensor kv, Tensor tables, Tensor sequences, "
       "float scaling, int window, float softcap, int level) -> ()");
+  library.def("linear(Tensor(a!) output, Tensor input, Tensor weight, Tensor? bias, int level) -> ()");
   library.def("level_names() -> str");
 }
 
 STABLE_TORCH_LIBRARY_IMPL(SPLICE_NAMESPACE, CPU, library) {
   library.impl("attend", TORCH_BOX(&splice::attend));
+  library.impl("linear", TORCH_BOX(&splice::linear));
 }
 
 STABLE_TORCH_LIBRARY_IMPL(SPLICE_NAMESPACE, CompositeExplicitAutograd, library) {

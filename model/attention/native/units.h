@@ -22,6 +22,8 @@ struct Single {
   static void store_weights(float* to, int64_t lane, Floats weights) { store(to + lane, weights); }
 
   static Floats multiply_add(Floats sum, Floats x, float y) { return sum + x * y; }
+
+  static Floats multiply_add_each(Floats sum, Floats x, Floats y) { return sum + x * y; }
 };
 
 #if defined(__AVX512BF16__)
@@ -55,6 +57,10 @@ struct Pair {
   static Floats multiply_add(Floats sum, Floats x, float y) {
     return (Floats)_mm512_dpbf16_ps((__m512)sum, (__m512bh)x, (__m512bh)_mm512_set1_ps(y));
   }
+
+  static Floats multiply_add_each(Floats sum, Floats x, Floats y) {
+    return (Floats)_mm512_dpbf16_ps((__m512)sum, (__m512bh)x, (__m512bh)y);
+  }
 };
 #endif
 
@@ -76,9 +82,12 @@ inline void multiply(const float* rows, int64_t row_stride, const float* columns
                      int64_t column_stride, int64_t depth, Floats (&sums)[R][N]) {
   for (int64_t i = 0; i < depth; ++i) {
     Floats x[N];
+#pragma GCC unroll 8
     for (int n = 0; n < N; ++n) x[n] = load(columns + i * column_stride + n * kWidth);
+#pragma GCC unroll 8
     for (int r = 0; r < R; ++r) {
       float y = rows[r * row_stride + i];
+#pragma GCC unroll 8
       for (int n = 0; n < N; ++n) sums[r][n] = Unit::multiply_add(sums[r][n], x[n], y);
     }
   }

@@ -5,8 +5,8 @@
 // A tile's keys are transposed once, so that positions lie across the lanes, then every row takes
 // them; likewise its values. Positions that the sequence has not are read from a row of zeros, never
 // from their slot, which may hold anything.
-//
-// Compiled once for each level, LEVEL naming it.
+
+#pragma once
 
 #include "kernels.h"
 #include "units.h"
@@ -95,7 +95,9 @@ class Run {
       const Room<T>& room = run.room_;
       multiply<Unit, R, N>(room.queries + row * room.width, room.width,
                            room.keys + vector * kWidth, kTile, room.depth, sums);
+#pragma GCC unroll 8
       for (int r = 0; r < R; ++r)
+#pragma GCC unroll 8
         for (int n = 0; n < N; ++n)
           store(room.scores + (row + r) * kTile + (vector + n) * kWidth, sums[r][n]);
     }
@@ -109,12 +111,16 @@ class Run {
       Floats sums[R][N];
       const Room<T>& room = run.room_;
       float* to = room.sums + row * room.width + vector * kWidth;
+#pragma GCC unroll 8
       for (int r = 0; r < R; ++r)
+#pragma GCC unroll 8
         for (int n = 0; n < N; ++n)
           sums[r][n] = load(to + r * room.width + n * kWidth) * room.factors[row + r];
       multiply<Unit, R, N>(room.scores + row * kTile, kTile, room.values + vector * kWidth,
                            room.width, (run.count_ + kElements - 1) / kElements, sums);
+#pragma GCC unroll 8
       for (int r = 0; r < R; ++r)
+#pragma GCC unroll 8
         for (int n = 0; n < N; ++n) store(to + r * room.width + n * kWidth, sums[r][n]);
     }
   };
@@ -271,16 +277,4 @@ void attend(const Attention& call, const Item& item, void* scratch) {
   Run<T>(call, item, scratch).all();
 }
 
-size_t scratch_bytes(int64_t head_size) { return Room<float>::bytes(head_size); }
-
 }  // namespace
-
-#define JOINED(a, b) a##b
-#define LEVEL_NAME(level) JOINED(level_, level)
-#define QUOTED(x) #x
-#define TEXT(x) QUOTED(x)
-
-namespace splice {
-extern const Level LEVEL_NAME(LEVEL);
-const Level LEVEL_NAME(LEVEL) = {TEXT(LEVEL), scratch_bytes, attend<float>, attend<BFloat16>};
-}  // namespace splice
