@@ -163,7 +163,8 @@ class Run {
   }
 
   // Where the tile at `begin` has its keys. A tile ahead, for no CPU foresees the way from block to
-  // block: unasked, a history that isn't in its cache comes at a third of the memory's speed.
+  // block: unasked, a history that isn't in its cache comes at a third of the memory's speed. Keys
+  // are asked for while keys are packed and values while values are: all at once they would queue.
   void find_slots(int64_t begin) {
     const T* kv = static_cast<const T*>(call_.kv) + item_.kv_head * call_.kv_head;
     int64_t block = begin / call_.block_size, offset = begin % call_.block_size;
@@ -184,10 +185,7 @@ class Run {
         int64_t element = unit * kElements;
         for (int i = 0; i < kWidth; ++i)
           x[i] = Unit::load(slots_[lane + i] + element, call_.head_size - element);
-        for (int i = 0; i < kWidth; ++i) {
-          __builtin_prefetch(ahead_[lane + i] + element);
-          __builtin_prefetch(ahead_[lane + i] + call_.kv_part + element);
-        }
+        for (int i = 0; i < kWidth; ++i) __builtin_prefetch(ahead_[lane + i] + element);
         transpose(x);
         int64_t num_units = min(kWidth, room_.depth - unit);
         for (int64_t i = 0; i < num_units; ++i) store(room_.keys + (unit + i) * kTile + lane, x[i]);
@@ -200,8 +198,11 @@ class Run {
       const T* rows[kElements];
       for (int64_t j = 0; j < kElements; ++j) rows[j] = values_of(i + j);
       float* to = room_.values + i / kElements * room_.width;
-      for (int64_t element = 0; element < room_.width; element += kWidth)
+      for (int64_t element = 0; element < room_.width; element += kWidth) {
+        for (int64_t j = 0; j < kElements; ++j)
+          __builtin_prefetch(ahead_[i + j] + call_.kv_part + element);
         store(to + element, Unit::load_values(rows, element, call_.head_size - element));
+      }
     }
   }
 
