@@ -25,6 +25,14 @@ from app.answer_schemas import (
     TurnEventAnswer,
     TurnList,
 )
+from app.cache_schemas import (
+    CacheAnswer,
+    CollectedAnswer,
+    ParkedAnswer,
+    TablesAnswer,
+    VerifiedAnswer,
+    WarmedAnswer,
+)
 from app.item_schemas import AnyItem
 from app.openai.answer_schemas import (
     CompactedAnswer,
@@ -46,10 +54,12 @@ from app.protocol import (
     ForkBody,
     Frame,
     HeadBody,
+    ParkBody,
     RegenerateBody,
     SessionBody,
     SessionPatch,
     TurnBody,
+    WarmBody,
 )
 from app.transfer import SessionFile
 
@@ -75,6 +85,8 @@ _MODELS: Final[dict[str, Any]] = {
     "HeadBody": HeadBody,
     "ForkBody": ForkBody,
     "EmptyBody": EmptyBody,
+    "WarmBody": WarmBody,
+    "ParkBody": ParkBody,
     "ChatBody": ChatBody,
     "ResponseBody": ResponseBody,
     "InputBody": InputBody,
@@ -100,6 +112,12 @@ _MODELS: Final[dict[str, Any]] = {
     "InputTokens": InputTokensAnswer,
     "Compacted": CompactedAnswer,
     "Ticket": TicketAnswer,
+    "Warmed": WarmedAnswer,
+    "Parked": ParkedAnswer,
+    "Tables": TablesAnswer,
+    "Cache": CacheAnswer,
+    "Verified": VerifiedAnswer,
+    "Collected": CollectedAnswer,
     "Error": ErrorAnswer,
 }
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from sessions.turn import RunnerRules
 from sessions.types import Turn
 from sessions.validation import MAX_INPUT_CHARS
 
@@ -27,3 +28,12 @@ class ManagerConfig:
     delete_grace_s: float = 86400.0
     # Hears of each turn that has ended, in the task that it ran in.
     on_turn_ended: Callable[[Turn], None] = lambda _turn: None
+
+    @property
+    def runner_rules(self) -> RunnerRules:
+        """What each turn's runner goes by."""
+        return RunnerRules(
+            lease_s=self.lease_s,
+            checkpoint_s=self.checkpoint_s,
+            cancel_grace_s=self.cancel_grace_s,
+        )

@@ -25,6 +25,7 @@ from sessions.items import Items
 from sessions.opening import Opener
 from sessions.places import Places
 from sessions.preparation import Preparations
+from sessions.presence import Presence
 from sessions.prompt import PromptComposer
 from sessions.reading import Reader
 from sessions.rendering import Renderer
@@ -34,7 +35,7 @@ from sessions.store import Store
 from sessions.titles import Titler
 from sessions.token_log import TurnLog
 from sessions.transfer import Importer
-from sessions.turn import Collaborators, RunnerRules
+from sessions.turn import Collaborators
 from sessions.types import (
     OwnerId,
     Page,
@@ -61,10 +62,8 @@ class SessionManager:
         config: ManagerConfig,
         places: Places | None = None,
     ) -> None:
-        self._store = store
-        self._engine = engine
-        self._clock = clock
-        self._config = config
+        self._store, self._engine = store, engine
+        self._clock, self._config = clock, config
         self.catalog = Catalog(
             store,
             clock=clock,
@@ -89,6 +88,13 @@ class SessionManager:
         )
         self.items = Items(store, self._admission, clock)
         self.ephemeral = self._make_ephemeral(places)
+        self.presence = Presence(
+            store=store,
+            engine=engine,
+            composer=self._composer,
+            runner_id=config.runner_id,
+            clock=clock,
+        )
         self._opener = Opener(
             store=store,
             engine=engine,
@@ -98,22 +104,14 @@ class SessionManager:
             max_input_chars=config.max_input_chars,
         )
         self._running = RunningTurns(
-            self._make_collaborators(),
+            Collaborators(store=store, engine=engine, clock=clock, rules=self._config.runner_rules),
             runner_id=config.runner_id,
             max_turns=config.max_turns,
             places=places,
+            on_start=self.presence.warm_up.give_way,
             on_end=self._follow_up,
         )
         self._reader = Reader(store, self._running, poll_s=config.checkpoint_s)
-
-    def _make_collaborators(self) -> Collaborators:
-        config = self._config
-        rules = RunnerRules(
-            lease_s=config.lease_s,
-            checkpoint_s=config.checkpoint_s,
-            cancel_grace_s=config.cancel_grace_s,
-        )
-        return Collaborators(store=self._store, engine=self._engine, clock=self._clock, rules=rules)
 
     def _make_ephemeral(self, places: Places) -> EphemeralTurns:
         return EphemeralTurns(
@@ -144,6 +142,7 @@ class SessionManager:
         await self._preparations.__aenter__()
         await self._titler.__aenter__()
         await self._running.__aenter__()
+        await self.presence.__aenter__()
         return self
 
     async def __aexit__(
@@ -153,6 +152,7 @@ class SessionManager:
         traceback: TracebackType | None,
     ) -> None:
         self._preparations.stop()
+        await self.presence.__aexit__(kind, exc, traceback)
         self._titler.stop()
         await self._running.__aexit__(kind, exc, traceback)
         await self._titler.__aexit__(kind, exc, traceback)
@@ -206,9 +206,9 @@ class SessionManager:
             limit=limit,
             after=after,
             is_descending=is_descending,
+            title_has=title_has,
             pinned=pinned,
             pinned_first=pinned_first,
-            title_has=title_has,
         )
         return await self.catalog.list(owner, wanted)
 
@@ -393,5 +393,6 @@ class SessionManager:
         the session gets its title."""
         self._composer.remember(log)
         self._config.on_turn_ended(ended)
+        self.presence.followed(admitted.session, ended)
         self._preparations.begin(admitted.session, ended)
         self._titler.follow(admitted.session, ended)

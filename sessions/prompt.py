@@ -12,7 +12,8 @@ Invariants:
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
+from datetime import datetime
 from functools import partial
 
 from model.config import SamplingParams
@@ -22,6 +23,7 @@ from model.messages import GenerationRequest
 from sessions import history
 from sessions.errors import ConflictError
 from sessions.history import Frame
+from sessions.prompt_value import Prompt as Prompt
 from sessions.public_prefix import PublicPrefixes
 from sessions.rendering import Renderer
 from sessions.terms import PLAIN, Terms
@@ -30,9 +32,9 @@ from sessions.truncation import Truncation, truncate
 from sessions.turn_logs import TurnLogs
 from sessions.types import (
     InputMessage,
+    OwnerId,
     ReasoningPolicy,
     Session,
-    SessionId,
     Turn,
     TurnId,
     TurnStatus,
@@ -40,55 +42,6 @@ from sessions.types import (
 
 # About 40 MB of Python integers at the most.
 MAX_RECENT_TOKENS = 1_000_000
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Prompt:
-    """All ids to feed, where they leave the base's log, and what the engine may know of them.
-
-    `table_of` is the turn whose parked block table fits best; `origin_id` the session it lies in,
-    where that is another one. The first `num_public_tokens` are nobody's own.
-    """
-
-    token_ids: tuple[int, ...] = field(repr=False)
-    base_id: TurnId | None = None
-    keep_tokens: int = 0
-    table_of: TurnId | None = None
-    num_known_tokens: int = 0
-    known_fingerprint: str | None = None
-    diverged_at: int | None = None
-    origin_id: SessionId | None = None
-    num_public_tokens: int = 0
-    num_dropped_turns: int = 0  # of a conversation that was too long
-
-    def generation(
-        self, request_id: str, session: Session, params: SamplingParams
-    ) -> GenerationRequest:
-        """What the engine is asked, for a session; parked under `request_id`."""
-        return GenerationRequest(
-            request_id=request_id,
-            token_ids=self.token_ids,
-            params=params,
-            owner=session.owner,
-            conversation_id=session.id,
-            parent_turn_id=self.table_of,
-            origin_conversation_id=self.origin_id,
-            num_public_tokens=self.num_public_tokens,
-            num_known_tokens=self.num_known_tokens,
-            parent_fingerprint=self.known_fingerprint,
-            diverged_at=self.diverged_at,
-        )
-
-    def span(self, turn_id: TurnId, fingerprint: str) -> TokenSpan:
-        """The turn's part of the log as long as there is no reply."""
-        return TokenSpan(
-            turn_id=turn_id,
-            base_id=self.base_id,
-            keep_tokens=self.keep_tokens,
-            num_prompt_tokens=len(self.token_ids),
-            ids=self.token_ids[self.keep_tokens :],
-            fingerprint=fingerprint,
-        )
 
 
 class PromptComposer:
@@ -192,6 +145,51 @@ class PromptComposer:
             return None
         shared = one.token_ids[: common_prefix(one.token_ids, other.token_ids)]
         return replace(one, token_ids=shared) if len(shared) > one.keep_tokens else None
+
+    async def compose_log(self, session: Session, head: Turn) -> Prompt | None:
+        """What the next turn behind `head` (ended) is built on, as a prompt of its own; None where
+        there is no log to go on from, or none that this model wrote."""
+        base = await self._base_after(head)
+        if base is None or not base.terms.has_reply:
+            return None
+        log = await self.log(base.id)
+        clock_at = await self._store.clock_at(session.id)
+        frame = history.under(base.terms, session, base, clock_at)
+        is_ours = log.span.fingerprint == self._engine.info.fingerprint
+        if not is_ours or not await self._is_instructed(frame, log):
+            return None
+        if session.reasoning is ReasoningPolicy.DROP:
+            ahead = await self.compose_ahead(session, head)
+            if ahead is not None:
+                return ahead
+        prompt = self._built(log, log.token_ids, len(log.token_ids))
+        return await self._placed(prompt, frame, head)
+
+    async def compose_lead(
+        self, owner: OwnerId, instructions: str | None, request_id: str, now: datetime
+    ) -> GenerationRequest | None:
+        """A generation of no tokens from what all new conversations with these instructions begin
+        with; None where that is nothing."""
+        lead = () if instructions is None else (InputMessage(role="system", text=instructions),)
+        one, other = [
+            await asyncio.to_thread(
+                self.renderer.whole,
+                (*lead, InputMessage(role="user", text=text)),
+                clock_at=now,
+            )
+            for text in ("x", "y")
+        ]
+        ids = one[: common_prefix(one, other)]
+        if not ids:
+            return None
+        assert self._public is not None, "composed without a renderer"
+        return GenerationRequest(
+            request_id=request_id,
+            token_ids=ids,
+            params=SamplingParams(max_output_tokens=0, temperature=0.0),
+            owner=owner,
+            num_public_tokens=await asyncio.to_thread(self._public.count, lead, now),
+        )
 
     async def compose_again(
         self, session: Session, sibling: Turn, messages: Sequence[InputMessage], parent: Turn | None

@@ -21,6 +21,7 @@ from sessions.errors import (
     RevisionConflictError,
     TurnNotFoundError,
 )
+from sessions.import_writes import insert_turns
 from sessions.item_store import ItemStore
 from sessions.output import cut_short
 from sessions.queries import (
@@ -30,7 +31,6 @@ from sessions.queries import (
     descends_into_a_fork,
     is_active,
 )
-from sessions.session_events import forget
 from sessions.session_store import insert_session
 from sessions.tables import NodeRow, ResponseRow, SessionRow, TokenSpanRow
 from sessions.token_log import TokenSpan
@@ -94,7 +94,12 @@ class Store(ItemStore):
             return (await tx.scalars(query)).one()
 
     async def tree(self, session_id: SessionId) -> tuple[Turn, ...]:
-        """All of the session's own turns, oldest first; deleted ones only where others follow."""
+        """All of the session's own turns, oldest first, but none before its parent; deleted ones
+        only where others follow.
+
+        A parent may be the younger one by the clock, which can be put back, or as old as its
+        child, as in an import.
+        """
         children = aliased(ResponseRow)
         is_shown = or_(
             ResponseRow.deleted_at.is_(None), exists().where(children.parent_id == ResponseRow.id)
@@ -105,7 +110,8 @@ class Store(ItemStore):
             .order_by(ResponseRow.created_at, ResponseRow.id)
         )
         async with self._database.reading() as tx:
-            return await _to_turns(tx, (await tx.scalars(query)).all())
+            found = (await tx.scalars(query)).all()
+            return await _to_turns(tx, _parents_first(found))
 
     async def submitted(
         self, session_id: SessionId, client_turn_id: str
@@ -168,14 +174,7 @@ class Store(ItemStore):
         """Insert a session with turns that have ended; each comes behind its parent."""
         async with self._database.writing() as tx:
             await insert_session(tx, session, session.created_at)
-            for new in turns:
-                await _insert(tx, new)
-                await add_reply(tx, new.turn)
-            # Each reply counted as news of the session.
-            statement = update(SessionRow).where(SessionRow.id == session.id)
-            values = {"revision": session.revision, "updated_at": session.updated_at}
-            await tx.execute(statement.values(**values), execution_options=OWN)
-            await forget(tx, session.id)
+            await insert_turns(tx, turns)
 
     async def checkpoint(self, lease: Lease, checkpoint: Checkpoint) -> bool:
         """Keep what there is of a reply and renew its lease; False when it is no longer ours."""
@@ -262,3 +261,21 @@ async def _to_turns(tx: AsyncSession, found: Sequence[ResponseRow]) -> tuple[Tur
         rows.to_turn(row, inputs.get(row.input_response_id, ()), replies.get(row.id, ()))
         for row in found
     )
+
+
+def _parents_first(found: Sequence[ResponseRow]) -> list[ResponseRow]:
+    """The same rows, each that came before its parent put right behind it."""
+    unplaced = {row.id for row in found}
+    early: dict[str, list[ResponseRow]] = {}
+    ordered: list[ResponseRow] = []
+    for row in found:
+        if row.parent_id is not None and row.parent_id in unplaced:
+            early.setdefault(row.parent_id, []).append(row)
+            continue
+        stack = [row]
+        while stack:
+            placed = stack.pop()
+            unplaced.remove(placed.id)
+            ordered.append(placed)
+            stack += reversed(early.pop(placed.id, []))
+    return ordered

@@ -166,7 +166,12 @@ async def set_ids(tx: AsyncSession, turn_id: TurnId, ids: tuple[int, ...]) -> No
     await tx.execute(statement.values(ids=pack_ids(ids)), execution_options=OWN)
 
 
-def _output_rows(turn: Turn) -> list[NodeRow]:
+def has_reply(turn: Turn) -> bool:
+    """Whether an ended turn's reply has nodes: unless there is to be none, or it failed without."""
+    return turn.terms.has_reply and (bool(turn.reply_text) or turn.status is not TurnStatus.FAILED)
+
+
+def output_rows(turn: Turn) -> list[NodeRow]:
     """The nodes of its reply, a chain below its input."""
     parent_id = turn.input_items[-1].id if turn.input_items else None
     nodes = []
@@ -180,8 +185,8 @@ def _output_rows(turn: Turn) -> list[NodeRow]:
 async def add_reply(tx: AsyncSession, turn: Turn) -> None:
     """Insert the reply's nodes, unless there is to be none or a turn failed without one, and touch
     the session."""
-    if turn.terms.has_reply and (turn.reply_text or turn.status is not TurnStatus.FAILED):
-        nodes = _output_rows(turn)
+    if has_reply(turn):
+        nodes = output_rows(turn)
         tx.add_all(nodes)
         await tx.flush()
         tx.add_all(rows.search_entries(nodes))
