@@ -14,7 +14,6 @@ import logging
 import secrets
 from collections.abc import Callable
 from collections.abc import Sequence as Items
-from dataclasses import dataclass
 
 from model.batch import BatchRow
 from model.block_table import BlockTable
@@ -33,7 +32,6 @@ from model.messages import (
     EngineStats,
     FinishReason,
     GenerationDelta,
-    GenerationEvent,
     GenerationFinished,
     GenerationRequest,
     GenerationStarted,
@@ -43,6 +41,7 @@ from model.messages import (
     TierName,
 )
 from model.ports import CoreLimits, Runner, Tokenizer
+from model.ports import Output as Output  # what a step gives is known by the core's name
 from model.sampler import Draw, Sampled
 from model.scheduler import Scheduled, Scheduler
 from model.sequence import Sequence, SequenceStatus
@@ -52,14 +51,6 @@ logger = logging.getLogger(__name__)
 
 _MIN_OBSERVED_ROWS = 16
 """Below, a step's time says more of the weights than of its rows."""
-
-
-@dataclass(frozen=True, slots=True)
-class Output:
-    """What happened to one generation in a step."""
-
-    request_id: str
-    event: GenerationEvent | ModelError
 
 
 class EngineCore:

@@ -8,6 +8,8 @@ import torch
 
 from model.batch import BatchRow
 from model.block_supply import BlockEdit
+from model.errors import ModelError
+from model.messages import GenerationEvent
 from model.sampler import Draw, Sampled
 
 
@@ -39,6 +41,14 @@ class Tokenizer(Protocol):
     def encode(self, text: str) -> list[int]:
         """Text to ids as behind other text, nothing added."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """What happened to one generation in a step."""
+
+    request_id: str
+    event: GenerationEvent | ModelError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
