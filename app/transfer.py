@@ -17,6 +17,8 @@ from app.parsing import read_body
 from app.protocol import MessageBody, Metadata, SamplingBody, SessionBody, Strict, Text
 from app.rest import session_of, shown
 from sessions.errors import InvalidInputError
+from sessions.history import given
+from sessions.tool_prompt import plainly
 from sessions.transfer import MAX_TURNS, ImportedSession, ImportedTurn
 from sessions.types import (
     InputMessage,
@@ -161,7 +163,8 @@ def _turn_file(turn: Turn) -> dict[str, Any]:
         "created_at": turn.created_at.timestamp(),
         "completed_at": ended.timestamp(),
         "sampling": _sampling_file(turn.params),
-        "input": [{"role": item.role, "content": item.text} for item in turn.input_items],
+        # Calls and results as words: a file of messages has no others.
+        "input": [{"role": m.role, "content": m.text} for m in plainly(given(turn), ())],
         "reply": turn.reply_text,
         "incomplete_reason": turn.incomplete_reason,
         "error": asdict(turn.error) if turn.error is not None else None,
@@ -185,7 +188,8 @@ def to_markdown(session: Session, turns: tuple[Turn, ...]) -> str:
     if session.instructions:
         parts.append(f"## System\n\n{session.instructions}")
     for turn in turns:
-        parts += [f"## {item.role.capitalize()}\n\n{item.text}" for item in turn.input_items]
+        said = plainly(given(turn), ())
+        parts += [f"## {m.role.capitalize()}\n\n{m.text}" for m in said]
         if turn.reply_text:
             parts.append(f"## Assistant\n\n{turn.reply_text}")
     return "\n\n".join(part.rstrip() for part in parts) + "\n"

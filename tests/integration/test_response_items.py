@@ -1,0 +1,208 @@
+"""Calls, reasoning, forms and long conversations in responses, by OpenAI's own client."""
+
+import openai
+import pytest
+
+from tests.support.fake_engine import FakeReply
+from tests.support.whole_front import serving_whole
+
+WEATHER = {
+    "type": "function",
+    "name": "weather",
+    "description": "Says the weather.",
+    "parameters": {"type": "object", "properties": {"city": {"type": "string"}}},
+}
+CALL = '<tool_call>\n{"name": "weather", "arguments": {"city": "Oslo"}}\n</tool_call>'
+
+
+@pytest.fixture
+async def front(tmp_path):
+    async with serving_whole(tmp_path) as front:
+        yield front
+
+
+@pytest.fixture
+async def client(front):
+    async with openai.AsyncOpenAI(
+        base_url=f"{front.base_url}/v1", api_key="any", max_retries=0
+    ) as client:
+        yield client
+
+
+def calling(*pieces):
+    return FakeReply(pieces=pieces)
+
+
+async def test_a_call_is_streamed_and_its_result_put_in_again(front, client):
+    front.engine.replies.append(calling("Let me see.\n", CALL[:40], CALL[40:60], CALL[60:]))
+    async with client.responses.stream(
+        model="default", input="How is Oslo?", tools=[WEATHER]
+    ) as stream:
+        events = [event async for event in stream]
+        first = await stream.get_final_response()
+
+    message, call = first.output
+    assert message.content[0].text.strip() == "Let me see."
+    assert (call.type, call.name, call.arguments) == (
+        "function_call",
+        "weather",
+        '{"city": "Oslo"}',
+    )
+    numbers = [e.sequence_number for e in events if e.type.startswith("response.")]
+    assert numbers == sorted(numbers)
+    said = "".join(e.delta for e in events if e.type == "response.function_call_arguments.delta")
+    assert said == call.arguments
+
+    result = {"type": "function_call_output", "call_id": call.call_id, "output": "Rain."}
+    second = await client.responses.create(
+        input=[result], previous_response_id=first.id, tools=[WEATHER]
+    )
+    one, two = (request.token_ids for request in front.engine.requests)
+    assert two[: len(one)] == one
+    assert second.usage.input_tokens_details.cached_tokens > 0
+
+    items = (await client.conversations.items.list(first.conversation.id, order="asc")).data
+    assert [item.type for item in items] == [
+        "message",
+        "message",
+        "function_call",
+        "function_call_output",
+        "message",
+    ]
+    assert items[3].output == "Rain."
+    assert (items[2].id, items[2].call_id) == (call.id, call.call_id)
+
+
+async def test_reasoning_is_an_item_of_its_own_and_counted(front, client):
+    front.engine.default = FakeReply(pieces=("<think>", "hm, ", "so", "</think>\n\n", "Oslo."))
+    made = await client.responses.create(input="Where?")
+
+    reasoning, message = made.output
+    assert (reasoning.type, reasoning.content[0].text) == ("reasoning", "hm, so")
+    assert message.content[0].text == "Oslo."
+    assert made.usage.output_tokens_details.reasoning_tokens > 0
+    replayed = [e async for e in await client.responses.retrieve(made.id, stream=True)]
+    assert [e.sequence_number for e in replayed] == list(range(len(replayed)))
+    assert "response.reasoning_text.delta" in [e.type for e in replayed]
+
+
+async def test_a_whole_stateless_loop_gives_the_same_prompt_as_the_chain(front, client):
+    front.engine.replies.append(calling(CALL))
+    first = await client.responses.create(input="How is Oslo?", tools=[WEATHER])
+    (call,) = first.output
+    result = {"type": "function_call_output", "call_id": call.call_id, "output": "Rain."}
+    await client.responses.create(input=[result], previous_response_id=first.id, tools=[WEATHER])
+    await client.responses.create(
+        input=[{"role": "user", "content": "How is Oslo?"}, call.to_dict(), result],
+        tools=[WEATHER],
+        store=False,
+    )
+
+    _, chained, whole = (request.token_ids for request in front.engine.requests)
+    assert chained[-20:] == whole[-20:]
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"tools": [{"type": "web_search"}]}, "tools[0].type"),
+        ({"tools": [{"type": "function"}]}, "tools[0].name"),
+        ({"tools": [WEATHER, WEATHER]}, "tools[1].name"),
+        ({"tools": [WEATHER], "tool_choice": "maybe"}, "tool_choice"),
+        ({"tool_choice": "required"}, "tool_choice"),
+        ({"tools": [WEATHER], "tool_choice": {"type": "function", "name": "x"}}, "tool_choice"),
+        ({"tool_choice": {"type": "file_search"}}, "tool_choice.type"),
+        ({"text": {"format": {"type": "json_schema"}}}, "text.format.schema"),
+        ({"text": {"format": {"type": "xml"}}}, "text.format.type"),
+        ({"input": [{"type": "function_call"}]}, "input[0].call_id"),
+        ({"input": [{"type": "compaction", "encrypted_content": "!"}]}, None),
+    ],
+)
+async def test_tools_that_cannot_be_offered_are_refused_by_name(front, fields, param):
+    status, answer = await front.call("POST", "/v1/responses", json={"input": "x", **fields})
+
+    assert status == 400
+    assert answer["error"]["param"] == param or "encrypted_content" in answer["error"]["param"]
+
+
+async def test_a_form_and_a_demanded_call_hold_the_reply(front, client):
+    schema = {"type": "object", "properties": {"a": {"type": "integer"}}}
+    made = await client.responses.create(
+        input="x",
+        text={"format": {"type": "json_schema", "name": "a", "schema": schema}},
+    )
+    await client.responses.create(input="x", tools=[WEATHER], tool_choice="required")
+
+    formed, bound = (request.params.grammar for request in front.engine.requests)
+    assert (formed.kind, '"integer"' in formed.text) == ("json_schema", True)
+    assert "weather" in bound.text
+    assert made.text.format.type == "json_schema"
+
+
+async def test_a_conversation_is_compacted_to_an_item_that_stands_for_it(front, client):
+    first = await client.responses.create(input="one", instructions="Be brief.")
+    front.engine.replies.append(FakeReply(pieces=("We said ", "one.")))
+
+    short = await client.responses.compact(model="default", previous_response_id=first.id)
+
+    (item,) = short.output
+    assert (short.object, item.type) == ("response.compaction", "compaction")
+    assert short.usage.input_tokens_details.cached_tokens > 0
+    await client.responses.create(
+        input=[item.to_dict(), {"role": "user", "content": "two"}], store=False
+    )
+    said = front.engine.requests[-1].token_ids
+    plain = [
+        {"role": "user", "content": "Summary of the conversation so far:\n\nWe said one."},
+        {"role": "user", "content": "two"},
+    ]
+    await client.responses.create(input=plain, store=False)
+    assert front.engine.requests[-1].token_ids == said
+
+
+async def test_behind_a_threshold_the_conversation_goes_on_from_its_summary(front, client):
+    first = await client.responses.create(input="one " * 50)
+    front.engine.replies.append(FakeReply(pieces=("In short.",)))
+    limit = [{"type": "compaction", "compact_threshold": 150}]
+    stream = await client.responses.create(
+        input="two", previous_response_id=first.id, context_management=limit, stream=True
+    )
+    events = [event async for event in stream]
+    second = events[-1].response
+    third = await client.responses.create(
+        input="three", previous_response_id=second.id, context_management=limit
+    )
+
+    assert [item.type for item in second.output] == ["compaction", "message"]
+    assert [e.sequence_number for e in events] == list(range(len(events)))
+    replayed = [e async for e in await client.responses.retrieve(second.id, stream=True)]
+    assert [e.type for e in replayed] == [e.type for e in events]
+    assert [item.type for item in third.output] == ["message"]
+    long, _, short, next_one = (request.token_ids for request in front.engine.requests)
+    assert len(short) < len(long)
+    assert next_one[: len(short)] == short
+
+
+async def test_a_conversation_that_is_too_long_is_refused_or_loses_its_oldest_turns(front, client):
+    made = None
+    for number in range(3):
+        made = await client.responses.create(
+            input=f"{number} " * 60,
+            previous_response_id=made.id if made else None,
+            instructions="Be brief.",
+        )
+    front.engine.becomes(max_context_tokens=made.usage.total_tokens)
+    asked = {
+        "input": "more " * 10,
+        "previous_response_id": made.id,
+        "instructions": "Be brief.",
+    }
+    with pytest.raises(openai.BadRequestError) as caught:
+        await client.responses.create(**asked)
+    assert caught.value.code == "context_length_exceeded"
+
+    cut = await client.responses.create(**asked, truncation="auto")
+
+    assert (cut.status, cut.truncation) == ("completed", "auto")
+    assert cut.splice["dropped_turns"] == 1
+    assert cut.usage.input_tokens < made.usage.total_tokens
