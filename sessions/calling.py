@@ -13,7 +13,7 @@ from sessions.errors import InvalidInputError
 from sessions.messages import InputMessage, ToolCall
 from sessions.reasoning import ReasoningTags
 from sessions.reply_parser import ReplyParser, ReplyShape
-from sessions.tool_grammar import behind_reasoning, call_grammar
+from sessions.tool_grammar import Words, behind_reasoning, call_grammar
 from sessions.tool_prompt import plainly
 from sessions.tools import Tool, ToolChoice, arguments_of
 
@@ -40,6 +40,7 @@ class Calling:
         self.form = _form_of(template) if self.is_native else HERMES
         # A reply that is held to a call writes it in JSON, whatever the model's own way is.
         self._bound_form = self.form if self.form.is_json else HERMES
+        self._words = _words_of(template, self._bound_form, tags)
         self._shape = ReplyShape(form=self.form, tags=tags, opening=opening)
 
     def tell(
@@ -79,22 +80,24 @@ class Calling:
     def grammar(self, tools: Sequence[Tool], choice: ToolChoice) -> Grammar | None:
         """The form that holds a reply to a choice; None if it needs none."""
         return call_grammar(
-            tools, choice, self._bound_form, marker=self._marker(), reasoning=self._reasoning_end()
+            tools, choice, self._bound_form, self._words, reasoning=self._reasoning_end
         )
 
     def form_of_answer(self, grammar: Grammar) -> Grammar:
         """A form that begins where reasoning ends, where prompts begin with reasoning."""
-        end = self._reasoning_end()
-        return grammar if end is None else behind_reasoning(grammar, end)
+        end = self._reasoning_end
+        return grammar if end is None else behind_reasoning(grammar, end, self._words)
 
+    @property
     def _reasoning_end(self) -> str | None:
         return self._tags.close if self._shape.opens_reasoning else None
 
-    def _marker(self) -> int | None:
-        """The id of a token that opens a call, where it is a special one."""
-        token_id = self._template.id_of(self._bound_form.opening.strip())
-        is_special = token_id is not None and bool(self._template.special(token_id))
-        return token_id if is_special else None
+
+def _words_of(template: ChatTemplate, form: CallFormat, tags: ReasoningTags) -> Words:
+    """How this tokenizer spells what stands around calls and reasoning."""
+    words = (form.opening.strip(), form.closing.strip(), tags.close)
+    ids = {word: template.id_of(word) for word in words if word}
+    return Words({word: token_id for word, token_id in ids.items() if token_id is not None})
 
 
 def as_template(message: InputMessage, names: dict[str, str]) -> Message:
