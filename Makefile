@@ -16,7 +16,14 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMPS := $(VENV)/stamps
 PIP := $(BIN)/python -m pip --disable-pip-version-check
-PAGE_SOURCES := $(shell find web -type f -not -path '*/node_modules/*' -not -path '*/dist/*' 2>/dev/null)
+PAGE_SOURCES := $(shell find web -type f -not -path '*/node_modules/*' -not -path '*/dist/*' \
+  -not -name openapi.ts 2>/dev/null)
+API_SOURCES := $(shell find app sessions -name '*.py')
+
+# The browser that the page is tried with; without one `make test` leaves those tests out.
+CHROMIUM ?= $(firstword $(shell for n in chromium chromium-browser google-chrome; do command -v $$n; done))
+export CHROMIUM
+WITHOUT_BROWSER := $(if $(CHROMIUM),,--ignore=tests/browser)
 
 say = @printf '\n\033[1m==> %s\033[0m\n' "$(1)"
 
@@ -59,7 +66,13 @@ $(STAMPS)/node-modules: web/package.json web/package-lock.json scripts/npm | $(S
 .PHONY: page
 page: $(STAMPS)/page ## Build the web page into app/page
 
-$(STAMPS)/page: $(STAMPS)/node-modules $(PAGE_SOURCES)
+# The page's types of the wire, from the API's own document.
+$(STAMPS)/page-types: $(STAMPS)/node-modules $(API_SOURCES)
+	@$(BIN)/python -m app.openapi_file > $(STAMPS)/openapi.json
+	@cd web && ../scripts/npm run --silent types < ../$(STAMPS)/openapi.json
+	@touch $@
+
+$(STAMPS)/page: $(STAMPS)/node-modules $(STAMPS)/page-types $(PAGE_SOURCES)
 	$(call say,Building the page)
 	@cd web && ../scripts/npm run build
 	@test -f app/page/index.html
@@ -79,7 +92,7 @@ test: check-python check-page unit ## Format, lint, types, contracts, house rule
 .PHONY: test-full
 test-full: test ## Also the tests that take longer
 	$(call say,The longer tests)
-	@$(BIN)/python -m pytest -m full
+	@$(BIN)/python -m pytest -m full $(WITHOUT_BROWSER)
 
 .PHONY: check-python
 check-python: $(STAMPS)/packages
@@ -100,11 +113,19 @@ check-page: $(STAMPS)/page
 .PHONY: unit
 unit: $(STAMPS)/packages $(STAMPS)/page
 	$(call say,House rules and unit and property and integration tests)
-	@$(BIN)/python -m pytest
+	@$(BIN)/python -m pytest $(WITHOUT_BROWSER)
+	@test -n "$(CHROMIUM)" || printf '\n\033[1m%s\033[0m\n%s\n%s\n' \
+	  'The browser tests (tests/browser) were left out: there is no Chromium.' \
+	  'Install it (Debian, Ubuntu: apt-get install chromium) and run `make test` again,' \
+	  'or name one: make test CHROMIUM=/path/to/chromium'
 
 .PHONY: format
 format: $(STAMPS)/packages ## Format and fix what can be fixed by itself
 	@$(BIN)/ruff check --fix-only -q . && $(BIN)/ruff format .
+
+.PHONY: screenshots
+screenshots: $(STAMPS)/packages $(STAMPS)/page ## Take the pictures in docs/ again (needs Chromium)
+	@$(BIN)/python -m tests.browser.screenshots
 
 .PHONY: docs
 docs: $(STAMPS)/packages ## Write the generated tables again
@@ -115,6 +136,6 @@ docs: $(STAMPS)/packages ## Write the generated tables again
 
 .PHONY: clean
 clean: ## Remove everything made here, except data/
-	rm -rf $(VENV) app/page web/node_modules web/dist .mypy_cache .ruff_cache .pytest_cache \
+	rm -rf $(VENV) app/page web/node_modules web/dist web/src/openapi.ts .mypy_cache .ruff_cache .pytest_cache \
 	  .hypothesis .import_linter_cache build dist
 	find . -name __pycache__ -type d -not -path './$(VENV)/*' -prune -exec rm -rf {} +

@@ -177,6 +177,32 @@ class TurnList(Paged):
     data: list[TurnAnswer]
 
 
+class HitConversation(Answer):
+    """Where something was found."""
+
+    id: str
+    title: str | None
+
+
+class HitAnswer(Answer):
+    """A result of a search; `highlights` are places in the snippet, first and one behind."""
+
+    id: str
+    object: Literal["search.result"]
+    kind: Literal["message", "title"]
+    conversation: HitConversation
+    response_id: str | None
+    role: str | None
+    snippet: str
+    highlights: list[list[int]]
+
+
+class HitList(Paged):
+    """Results of a search."""
+
+    data: list[HitAnswer]
+
+
 class TicketAnswer(Answer):
     """What a browser opens the websocket with."""
 

@@ -149,6 +149,8 @@ class WireError:
     message: str
     param: str | None = None
     retry_after_s: float | None = None
+    # Of an address, where the status is 405.
+    allowed_methods: str = ""
 
     def error(self) -> dict[str, Any]:
         """Build the `error` object of OpenAI's shape."""
@@ -163,9 +165,10 @@ class WireError:
                 "Retry-After": str(math.ceil(self.retry_after_s)),
                 "retry-after-ms": str(math.ceil(self.retry_after_s * 1000)),
             }
-        # HTTP wants the scheme named with every 401.
+        # HTTP wants the scheme named with every 401, and the methods with every 405.
         challenge = {"WWW-Authenticate": "Bearer"} if self.status == 401 else {}
-        return {"x-should-retry": "false", **challenge}
+        allowed = {"Allow": self.allowed_methods} if self.allowed_methods else {}
+        return {"x-should-retry": "false", **challenge, **allowed}
 
     def response(self) -> web.Response:
         """Answer a request that has had no answer yet."""
@@ -267,7 +270,9 @@ def _describe_http(exc: web.HTTPException) -> WireError:
     if isinstance(exc, web.HTTPMethodNotAllowed):
         allowed = ", ".join(sorted(exc.allowed_methods))
         message = f"{exc.method} is not allowed here; allowed: {allowed}"
-        return WireError(status=405, code="method_not_allowed", message=message)
+        return WireError(
+            status=405, code="method_not_allowed", message=message, allowed_methods=allowed
+        )
     if isinstance(exc, web.HTTPRequestEntityTooLarge):
         return WireError(status=413, code="request_too_large", message="the body is too large")
     if exc.status == 404:

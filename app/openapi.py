@@ -17,6 +17,7 @@ from app.answer import json_answer
 from app.answer_schemas import (
     DeletedAnswer,
     ErrorAnswer,
+    HitList,
     ServerFrame,
     SessionAnswer,
     SessionList,
@@ -67,6 +68,7 @@ _MODELS: Final[dict[str, Any]] = {
     "SessionList": SessionList,
     "Turn": TurnAnswer,
     "TurnList": TurnList,
+    "HitList": HitList,
     "Deleted": DeletedAnswer,
     "Ticket": TicketAnswer,
     "Error": ErrorAnswer,
@@ -113,7 +115,9 @@ _KNOWN: Final[dict[tuple[str, str], _Known]] = {
     ("GET", _SESSION + "/export"): _Known(
         query=(("format", {"enum": ["json", "markdown"], "default": "json"}),)
     ),
-    ("GET", "/v1/search"): _Known(query=(("q", {"type": "string"}), *_PAGE[:2])),
+    ("GET", "/v1/search"): _Known(
+        answer="HitList", query=(("q", {"type": "string", "minLength": 1}), *_PAGE[:2])
+    ),
     ("POST", _SESSION + "/fork"): _Known(body="ForkBody", answer="Session", status=201),
     ("GET", _SESSION + "/turns"): _Known(
         answer="TurnList", query=(("all", {"type": "boolean", "default": False}),)
@@ -175,14 +179,15 @@ def _operation(route: web.RouteDef, path: str) -> Json:
     operation: Json = {
         "operationId": re.sub(r"\W+", "_", f"{route.method.lower()}{path}").strip("_"),
         "summary": (route.handler.__doc__ or path).strip().partition("\n")[0],
-        "responses": {**_answers(known, path), "default": _ERRORS},
+        "responses": {**_answers(known, path), **_refusals(route.method, known, path)},
     }
     parameters = [_parameter(name, "path", {"type": "string"}) for name in _names_in(path)]
     parameters += [_parameter(name, "query", schema) for name, schema in known.query]
     if parameters:
         operation["parameters"] = parameters
     if known.body is not None:
-        operation["requestBody"] = _json(known.body)
+        is_needed = any(f.is_required() for f in _MODELS[known.body].model_fields.values())
+        operation["requestBody"] = {"required": is_needed, **_json(known.body)}
     if path not in _OPEN:
         operation["security"] = [{"key": []}]
     if path == "/v1/ws":
@@ -198,12 +203,39 @@ def _answers(known: _Known, path: str) -> Json:
     if known.answer is not None:
         answer |= _json(known.answer)
     if known.stream is not None:
-        answer["content"]["text/event-stream"] = {"schema": _ref(known.stream)}
+        answer["content"]["text/event-stream"] = {"schema": _server_sent(known.stream)}
     return {str(known.status): answer}
 
 
+def _refusals(method: str, known: _Known, path: str) -> Json:
+    """The statuses of errors that the call may answer with."""
+    statuses = {403, 500, 503}
+    if path not in _OPEN:
+        statuses |= {401, 429}
+    if known.query or known.body or "{" in path:
+        statuses.add(400)
+    if "{" in path or known.body == "ChatBody":  # which may name a model
+        statuses.add(404)
+    if method != "GET":
+        statuses |= {409, 413}
+    if path == "/v1/ws":
+        statuses |= {400, 426}
+    answers = {str(status): _ERRORS for status in sorted(statuses)}
+    if path == "/readyz":
+        answers["503"] = {"description": "Not ready; the body says why"}
+    return answers
+
+
+def _server_sent(name: str) -> Json:
+    """Each event of a stream; the last one's data is `[DONE]`."""
+    data = {"type": "string", "contentMediaType": "application/json", "contentSchema": _ref(name)}
+    event = {"event": {"type": "string"}, "data": data}
+    return {"type": "object", "properties": event, "required": ["data"]}
+
+
 def _parameter(name: str, place: str, schema: Json) -> Json:
-    return {"name": name, "in": place, "required": place == "path", "schema": schema}
+    is_needed = place == "path" or schema.get("minLength", 0) > 0
+    return {"name": name, "in": place, "required": is_needed, "schema": schema}
 
 
 def _names_in(path: str) -> list[str]:

@@ -50,7 +50,7 @@ class SamplingFields(BaseModel):
     seed: int | None = Field(None, ge=-(2**63), le=2**63 - 1)
     stop: Annotated[
         list[StopString] | None,
-        BeforeValidator(_as_list, json_schema_input_type=str | list[StopString] | None),
+        BeforeValidator(_as_list, json_schema_input_type=StopString | list[StopString] | None),
     ] = Field(None, max_length=MAX_STOPS)
     stop_token_ids: list[Annotated[int, Field(ge=0, le=2**31 - 1)]] | None = Field(
         None, max_length=64

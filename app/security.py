@@ -81,7 +81,7 @@ def preflight(request: web.Request, config: AppConfig) -> web.Response | None:
     return web.Response(
         status=204,
         headers={
-            "Access-Control-Allow-Methods": "GET, POST, DELETE",
+            "Access-Control-Allow-Methods": "GET, POST, PATCH, DELETE",
             "Access-Control-Allow-Headers": "authorization, content-type, x-request-id",
             "Access-Control-Max-Age": "600",
         },

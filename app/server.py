@@ -62,20 +62,27 @@ def build_server(config: AppConfig, collaborators: Collaborators) -> web.Applica
     app[CONNECTIONS] = Connections()
     app[STARTED_AT] = int(config.clock().timestamp())
     app.on_response_prepare.append(set_headers)
-    routes = [
-        *status.routes(),
-        *transfer.routes(),
-        *rest.routes(),
-        *turns.routes(),
-        *tickets.routes(),
-    ]
-    routes += [*models.routes(), *chat.routes(), web.get("/v1/ws", websocket)]
-    routes.append(web.get(openapi.PATH, openapi.openapi))
+    routes = api_routes()
     app[openapi.DOCUMENT] = openapi.document(
         routes, base_path=config.base_path, version=config.version
     )
     app.add_routes(below(config.base_path, [*routes, *Page(config.page_dir).routes()]))
     return app
+
+
+def api_routes() -> list[web.RouteDef]:
+    """Every route but the page's."""
+    return [
+        *status.routes(),
+        *transfer.routes(),
+        *rest.routes(),
+        *turns.routes(),
+        *tickets.routes(),
+        *models.routes(),
+        *chat.routes(),
+        web.get("/v1/ws", websocket),
+        web.get(openapi.PATH, openapi.openapi),
+    ]
 
 
 async def say_goodbye(app: web.Application) -> None:

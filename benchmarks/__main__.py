@@ -8,7 +8,9 @@ PROGRAMS = {
     "divergence": "how far `fast` mode's logits are from float32, with the embedded model",
     "gpu": "check turns, forks, rewinds and eviction on a CUDA card, and time a new turn",
     "micro": "time what bookkeeping costs behind histories of up to 32,000 tokens",
+    "multiturn": "drive running servers, Splice and peers, with the same chats",
     "reuse": "time a new turn behind a long history with the embedded model",
+    "tiers": "time restoring against bare copies, and returning conversations with and without",
 }
 
 

@@ -92,7 +92,7 @@ def _turn(
     sequence.num_computed_tokens = sequence.num_tokens - 1
     costs.time("commit", lambda: cache.commit(sequence))
     costs.time("park", lambda: cache.park(sequence, 0.0))
-    cache.take_edits()
+    cache.supply.take_edits()
 
 
 def _sequence(

@@ -14,15 +14,17 @@ from model.attention.batched import BatchedBackend
 from model.attention.reference import ReferenceBackend
 from model.cache_manager import CacheManager
 from model.config import AttentionName, Device, EngineConfig, Mode
-from model.core import CoreLimits, EngineCore, Tokenizer
+from model.core import EngineCore
 from model.errors import ModelLoadError
 from model.kv_cache import KVCache
 from model.matcher import Grammars
 from model.messages import EngineInfo
+from model.ports import CoreLimits, Tokenizer
 from model.prefix_index import BlockHasher
 from model.provision import obtain
 from model.runner import ModelRunner, ModelShape
 from model.self_check import check_answers
+from model.tier_assembly import Surroundings, build_tiers
 from model.weights import (
     eos_token_ids,
     fingerprint,
@@ -67,8 +69,11 @@ class TextTokenizer:
         return token_ids
 
 
-def assemble(config: EngineConfig, on_progress: OnProgress) -> tuple[EngineCore, EngineInfo]:
-    """Load everything. Raises ModelLoadError with what to do; may take minutes the first time."""
+def assemble(
+    config: EngineConfig, on_progress: OnProgress, wake: Callable[[], None] = lambda: None
+) -> tuple[EngineCore, EngineInfo]:
+    """Load everything; `wake` is called, from other threads, when a transfer is over. Raises
+    ModelLoadError with what to do; may take minutes the first time."""
     if config.num_threads:
         torch.set_num_threads(config.num_threads)
     device = choose_device(config.device)
@@ -82,7 +87,15 @@ def assemble(config: EngineConfig, on_progress: OnProgress) -> tuple[EngineCore,
     backend = choose_backend(config, device)
     tokenizer = load_tokenizer(prepared.folder)
     eos = eos_token_ids(prepared.folder, tokenizer)
-    core = build_core(config, model, backend, TextTokenizer(tokenizer), identity=identity, eos=eos)
+    core = build_core(
+        config,
+        model,
+        backend,
+        TextTokenizer(tokenizer),
+        identity=identity,
+        eos=eos,
+        wake=wake,
+    )
     core.grammars = Grammars(tokenizer, core.limits.vocab_size, eos)
     info = EngineInfo(
         model_id=source.model_id,
@@ -145,6 +158,7 @@ def build_core(
     *,
     identity: str,
     eos: Iterable[int],
+    wake: Callable[[], None] = lambda: None,
 ) -> EngineCore:
     """See that the model can be served, size the cache and join the parts."""
     shape = ModelShape.of(model)
@@ -160,6 +174,9 @@ def build_core(
             f"no memory for a cache of {num_blocks} blocks of {kv_shape.block_bytes} bytes: "
             "lower --cache-bytes or --num-blocks"
         ) from exc
+    runner = ModelRunner(model, shape.windows, cache, backend)
+    around = Surroundings(time.monotonic, time.time, wake)
+    setup = build_tiers(config, hasher, runner, around)
     if config.poison_blocks:
         cache.poison()
     return EngineCore(
@@ -170,8 +187,8 @@ def build_core(
             eos_token_ids=frozenset(eos),
             block_bytes=kv_shape.block_bytes,
         ),
-        CacheManager(num_blocks, hasher, poison_blocks=config.poison_blocks),
-        ModelRunner(model, shape.windows, cache, backend),
+        CacheManager(num_blocks, hasher, setup=setup, poison_blocks=config.poison_blocks),
+        runner,
         tokenizer,
         clock=time.monotonic,
     )

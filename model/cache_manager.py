@@ -12,53 +12,55 @@ Invariants (`check`):
     a parked table's blocks cover exactly its computed tokens
 """
 
-from collections import Counter
 from collections.abc import Iterable
-from collections.abc import Sequence as Items
-from dataclasses import dataclass
 
 from model.block_pool import BlockPool
+from model.block_supply import BlockSupply
 from model.block_table import BlockTable, num_blocks_for
 from model.claim import ClaimSource, best_table
 from model.claim_records import ClaimRecords
-from model.errors import OutOfBlocksError
-from model.messages import ClaimReport, TableView
+from model.messages import ClaimReport, TableView, TierName
 from model.parked_tables import ParkedTable, ParkedTables
 from model.pending_prefixes import PendingPrefixes
 from model.prefix_index import BlockHash, BlockHasher, PrefixIndex
 from model.sequence import Sequence
 from model.table_view import TableViewer
-
-
-@dataclass(frozen=True, slots=True)
-class BlockEdit:
-    """Copy the whole block `source` over `target`; without a source, fill it with NaN."""
-
-    source: int | None
-    target: int
+from model.tiering import Tiering, TierSetup
 
 
 class PrefixPendingError(Exception):
-    """Another sequence computes the beginning of this one's prompt right now: wait for it."""
+    """The beginning of this sequence's prompt is being computed for another one, or restored, right
+    now: wait for it."""
 
 
 class CacheManager:
     """Tables and blocks of one device. Owned by the engine core; no thread safety, no tensors."""
 
     def __init__(
-        self, num_blocks: int, hasher: BlockHasher, *, poison_blocks: bool = False
+        self,
+        num_blocks: int,
+        hasher: BlockHasher,
+        *,
+        setup: TierSetup | None = None,
+        poison_blocks: bool = False,
     ) -> None:
         self.block_size = hasher.block_size
         self.pool = BlockPool(num_blocks)
         self.index = PrefixIndex()
-        self.num_evicted_blocks = 0
         self._hasher = hasher
-        self._poison_blocks = poison_blocks
         self._parked = ParkedTables()
+        self.supply = BlockSupply(
+            self.pool, self.index, self._parked, self._worth, poison_blocks=poison_blocks
+        )
+        self.tiering = Tiering(
+            setup or TierSetup.without_tiers(hasher), self.pool, self.supply, self._parked, hasher
+        )
         self._pending = PendingPrefixes()
         self._records = ClaimRecords()
         self._running: dict[str, Sequence] = {}
-        self._edits: list[BlockEdit] = []
+
+    def _worth(self, parked: ParkedTable) -> tuple[bool, int, float]:
+        return self.tiering.worth(parked)
 
     # Claim
 
@@ -70,9 +72,12 @@ class CacheManager:
         nothing has changed.
         """
         assert not sequence.table.block_ids, f"{sequence.id} holds blocks already"
+        if self.tiering.is_waited_for(sequence):
+            raise PrefixPendingError
         source = self._find_source(sequence)
         self._require_settled(sequence, source)
         self._require_prompt(sequence, source)
+        self._require_restored(sequence, source)
         if source.turn_id is not None and source.is_whole:
             # Nothing of it lies behind what is claimed, so its blocks are exactly those wanted.
             sequence.table.block_ids = self._parked.take(source.turn_id).table.block_ids
@@ -84,6 +89,7 @@ class CacheManager:
         self._running[sequence.id] = sequence
         self._pending.announce(sequence.id, self._missing_hashes(sequence))
         report = self._report(sequence)
+        self._forget_restore(sequence)
         self._records.remember(sequence.request)
         return report
 
@@ -108,8 +114,11 @@ class CacheManager:
         return ClaimSource(sequence.token_ids, num_chained, chain, sequence.block_hashes)
 
     def _tables_for(self, sequence: Sequence) -> Iterable[ClaimSource]:
-        """What the parent, the siblings and the origin have, the parent's parked table first."""
+        """What was restored for it, and what the parent, the siblings and the origin have, the
+        parent's parked table first."""
         request = sequence.request
+        if sequence.restored and (restored := self._parked.get(sequence.id)) is not None:
+            yield self._parked_source(restored, restored.conversation_id)
         if request.conversation_id is None:
             return
         parent = self._parked.get(request.parent_turn_id)
@@ -154,7 +163,20 @@ class CacheManager:
         lent = source.block_ids[: num_blocks_for(source.num_tokens, self.block_size)]
         wanted = num_blocks_for(sequence.num_tokens, self.block_size) - len(lent)
         # A partial block is copied before it is written.
-        self._require(wanted + (source.num_tokens % self.block_size != 0), lent)
+        self.supply.require(wanted + (source.num_tokens % self.block_size != 0), lent)
+
+    def _require_restored(self, sequence: Sequence, source: ClaimSource) -> None:
+        """Check that restoring would not give more than `source`; if it would, it is begun."""
+        if coming := self.tiering.begin_restore(sequence, source):
+            self._pending.announce(sequence.id, coming)
+            raise PrefixPendingError
+
+    def _forget_restore(self, sequence: Sequence) -> None:
+        """What was restored is claimed; what something better made needless is let go."""
+        sequence.restored, sequence.restore_miss = (), None
+        left = self._parked.get(sequence.id)
+        if left is not None and left.conversation_id == sequence.id:
+            self.supply.drop_parked(sequence.id, keep_names=True)
 
     def _share(self, sequence: Sequence, source: ClaimSource) -> None:
         num_full, rest = divmod(source.num_tokens, self.block_size)
@@ -166,7 +188,7 @@ class CacheManager:
             # Held while a place for the copy is found: reclaiming must not hand it out again.
             partial = source.block_ids[num_full]
             self.pool.hold((partial,))
-            sequence.table.block_ids += self._copy_of(partial)
+            sequence.table.block_ids += self.supply.copy_of(partial)
             sequence.num_computed_tokens = source.num_tokens
 
     def _missing_hashes(self, sequence: Sequence) -> list[BlockHash]:
@@ -177,11 +199,16 @@ class CacheManager:
         request = sequence.request
         reused = min(sequence.num_computed_tokens, sequence.num_prompt_tokens)
         reason, diverged_at = self._records.explain(request, reused, self._hasher.fingerprint)
+        come = dict.fromkeys(TierName, 0)
+        for run in sequence.restored:
+            come[run.tier] += max(0, min(run.end, reused) - run.start)
         return ClaimReport(
             num_prompt_tokens=sequence.num_prompt_tokens,
-            from_device=reused,
+            from_device=reused - come[TierName.CPU] - come[TierName.DISK],
+            from_cpu=come[TierName.CPU],
+            from_disk=come[TierName.DISK],
             computed=sequence.num_prompt_tokens - reused,
-            reason=reason,
+            reason=sequence.restore_miss or reason,
             diverged_at=diverged_at,
         )
 
@@ -196,11 +223,11 @@ class CacheManager:
         first = start // self.block_size
         wanted = max(0, num_blocks_for(start + num_new_tokens, self.block_size) - len(table))
         # A named block is written again when its last token is to be computed once more.
-        must_copy = first < len(table) and self._is_frozen(table.block_ids[first])
-        self._reclaim(wanted + must_copy)
+        must_copy = first < len(table) and self.supply.is_frozen(table.block_ids[first])
+        self.supply.reclaim(wanted + must_copy)
         if must_copy:
-            table.block_ids[first : first + 1] = self._copy_of(table.block_ids[first])
-        table.block_ids += self._allocate(wanted)
+            table.block_ids[first : first + 1] = self.supply.copy_of(table.block_ids[first])
+        table.block_ids += self.supply.allocate(wanted)
 
     def commit(self, sequence: Sequence) -> None:
         """Name the full blocks whose tokens are computed and can't be taken back."""
@@ -228,30 +255,45 @@ class CacheManager:
         self._stop(sequence)
         conversation_id = sequence.request.conversation_id
         if conversation_id is None or sequence.num_computed_tokens == 0:
-            self._release_blocks(sequence.table.truncate(0))
+            self.supply.release(sequence.table.truncate(0))
             return
-        self._release_blocks(sequence.table.truncate(sequence.num_computed_tokens))
-        if self._parked.get(sequence.id) is not None:  # the turn was generated before
-            self._release_blocks(self._parked.take(sequence.id).table.truncate(0))
-        self._parked.add(
+        self.supply.release(sequence.table.truncate(sequence.num_computed_tokens))
+        request = sequence.request
+        self.supply.park(
             ParkedTable(
                 turn_id=sequence.id,
                 conversation_id=conversation_id,
-                owner=sequence.request.owner,
+                owner=request.owner,
                 token_ids=sequence.token_ids,
                 block_hashes=sequence.block_hashes,
-                num_public_tokens=sequence.request.num_public_tokens,
+                num_public_tokens=request.num_public_tokens,
                 table=BlockTable(self.block_size, sequence.table.block_ids),
                 num_computed_tokens=sequence.num_computed_tokens,
                 parked_s=now_s,
+                parent_turn_id=request.parent_turn_id,
+                tail_key=self._tail_key(sequence),
+                num_uses=self._records.num_claims(conversation_id) - 1,
+                ttl_s=request.retain_s,
+                priority=request.priority,
             )
         )
         sequence.table.block_ids = []
 
+    def _tail_key(self, sequence: Sequence) -> BlockHash | None:
+        num_full, rest = divmod(sequence.num_computed_tokens, self.block_size)
+        if not rest:
+            return None
+        return self._hasher.tail_key(
+            sequence.block_hashes[:num_full],
+            sequence.token_ids[num_full * self.block_size : sequence.num_computed_tokens],
+            sequence.request.owner,
+            sequence.request.num_public_tokens,
+        )
+
     def release(self, sequence: Sequence) -> None:
         """Take a running sequence's blocks away; named ones can still be found until reused."""
         self._stop(sequence)
-        self._release_blocks(sequence.table.truncate(0))
+        self.supply.release(sequence.table.truncate(0))
         sequence.num_computed_tokens = 0
 
     def _stop(self, sequence: Sequence) -> None:
@@ -260,98 +302,37 @@ class CacheManager:
 
     def release_conversation(self, conversation_id: str) -> int:
         """Give up a conversation's parked tables, and the names of the blocks that become free; how
-        many those are. Blocks that were taken from it before may keep theirs until reused."""
+        many those are; their bytes go, and what only it has in the tiers. Blocks that were taken
+        from it before may keep theirs until reused."""
         self._records.forget(conversation_id)
-        return self.evict(conversation_id)
+        self.tiering.release(conversation_id)
+        return self._drop(conversation_id, is_erased=True)
 
     def evict(self, conversation_id: str) -> int:
-        """As `release_conversation`, but the conversation is remembered."""
-        return sum(self._drop_parked(p.turn_id) for p in self._parked.of(conversation_id))
+        """Give up a conversation's parked tables; how many blocks became free. What the tiers have
+        stays, and the conversation is remembered."""
+        return self._drop(conversation_id)
+
+    def _drop(self, conversation_id: str, *, is_erased: bool = False) -> int:
+        tables = self._parked.of(conversation_id)
+        return sum(self.supply.drop_parked(p.turn_id, is_erased=is_erased) for p in tables)
 
     def evict_all(self) -> int:
         """Forget everything that no running sequence holds; how many blocks that were."""
-        num_parked = sum(self._drop_parked(p.turn_id) for p in list(self._parked))
-        return num_parked + sum(self._forget(b) for b in self.pool.free_block_ids())
+        num_parked = sum(self.supply.drop_parked(p.turn_id) for p in list(self._parked))
+        return num_parked + sum(self.supply.forget(b) for b in self.pool.free_block_ids())
 
-    def take_edits(self) -> list[BlockEdit]:
-        """What to do to blocks before the next forward pass, in this order."""
-        edits, self._edits = self._edits, []
-        return edits
+    # Time
 
-    # Blocks
+    @property
+    def num_transfers(self) -> int:
+        """Transfers under way, which somebody may wait for."""
+        return self.tiering.num_in_flight
 
-    def _require(self, num_blocks: int, lent: Items[int] = ()) -> None:
-        """Raise OutOfBlocksError unless so many can be had, without touching `lent`."""
-        if num_blocks + len(lent) <= self.pool.num_free:
-            return  # however many of the lent ones are free
-        available = self.pool.num_free - sum(self.pool.ref_count(b) == 0 for b in lent)
-        if num_blocks > available:
-            available += self._num_spare(num_blocks - available, lent)
-        if num_blocks > available:
-            raise OutOfBlocksError(num_blocks, available)
-
-    def _num_spare(self, enough: int, lent: Items[int]) -> int:
-        """The blocks that only parked tables hold, counted no further than `enough`: a cache that
-        serves is full of them, and this is asked whenever a sequence begins a block."""
-        left_out, num_seen, num_spare = set(lent), Counter[int](), 0
-        for parked in self._parked:
-            for block_id in reversed(parked.table.block_ids):
-                if num_spare >= enough:
-                    return num_spare
-                num_seen[block_id] += 1
-                is_spare = num_seen[block_id] == self.pool.ref_count(block_id)
-                num_spare += is_spare and block_id not in left_out
-        return num_spare
-
-    def _is_frozen(self, block_id: int) -> bool:
-        return self.index.hash_of(block_id) is not None or self.pool.ref_count(block_id) > 1
-
-    def _copy_of(self, block_id: int) -> list[int]:
-        """Exchange one hold on a block for a fresh block with the same contents."""
-        self._reclaim(1)
-        (target,) = self._allocate(1)
-        self._edits.append(BlockEdit(block_id, target))
-        self._release_blocks((block_id,))
-        return [target]
-
-    def _allocate(self, num_blocks: int) -> list[int]:
-        block_ids = self.pool.allocate(num_blocks)
-        self.num_evicted_blocks += sum(self._forget(block_id) for block_id in block_ids)
-        return block_ids
-
-    def _reclaim(self, num_blocks: int) -> None:
-        """Have at least `num_blocks` free, taking from the table parked longest, tail first."""
-        self._require(num_blocks)
-        while self.pool.num_free < num_blocks:
-            self._release_blocks((self._parked.shrink(self._parked.oldest().turn_id),))
-
-    def _drop_parked(self, turn_id: str) -> int:
-        block_ids = self._parked.take(turn_id).table.block_ids
-        num_free_before = self.pool.num_free
-        for block_id in block_ids:
-            if self.pool.ref_count(block_id) == 1:
-                self._forget(block_id)
-        self._release_blocks(reversed(block_ids))
-        return self.pool.num_free - num_free_before
-
-    def _release_blocks(self, block_ids: Iterable[int]) -> None:
-        for block_id in block_ids:
-            is_lost = self.index.hash_of(block_id) is None
-            self.pool.release(block_id, reuse_first=is_lost)
-            if is_lost and self.pool.ref_count(block_id) == 0:
-                self._poison(block_id)
-
-    def _forget(self, block_id: int) -> bool:
-        """Take a block's name away; whether it had one."""
-        was_named = self.index.forget(block_id)
-        if was_named and self.pool.ref_count(block_id) <= 1:
-            self._poison(block_id)
-        return was_named
-
-    def _poison(self, block_id: int) -> None:
-        """Nobody may read the block's contents from here on; in the debug mode nobody can."""
-        if self._poison_blocks:
-            self._edits.append(BlockEdit(None, block_id))
+    def tick(self, now_s: float) -> None:
+        """Take note of the transfers that are over, and order those that are due."""
+        for sequence in self.tiering.tick(now_s):
+            self._pending.withdraw(sequence.id)
 
     # Views
 
@@ -368,28 +349,23 @@ class CacheManager:
         return len(running), len(parked), named, self.pool.num_free - named
 
     def view(self, conversation_id: str, now_s: float, block_bytes: int) -> tuple[TableView, ...]:
-        """The conversation's tables, parked and running."""
-        viewer = TableViewer(self.pool, self.index, self.block_size, block_bytes)
-        parked = [
-            viewer.view(
-                p.turn_id,
-                p.table.block_ids,
-                len(p.token_ids),
-                p.num_computed_tokens,
-                idle_s=now_s - p.parked_s,
-            )
-            for p in self._parked.of(conversation_id)
-        ]
+        """The conversation's tables: parked, running, and those that only tiers have."""
+        viewer = TableViewer(
+            self.pool, self.index, self.tiering.tiers(), self.block_size, block_bytes
+        )
+        parked = [viewer.parked(p, now_s) for p in self._parked.of(conversation_id)]
         running = [
-            viewer.view(s.id, s.table.block_ids, s.num_tokens, s.num_computed_tokens, idle_s=None)
+            viewer.running(s)
             for s in self._running.values()
             if s.request.conversation_id == conversation_id
         ]
-        return (*parked, *running)
+        shown = {view.turn_id for view in (*parked, *running)}
+        stored = viewer.stored(conversation_id, shown, self.tiering.wall_s())
+        return (*parked, *running, *stored)
 
     def check(self) -> None:
         """The books: raises AssertionError with the block that is off."""
-        holders = self._parked.holders()
+        holders = self._parked.holders() + self.tiering.holders()
         for sequence in self._running.values():
             holders.update(sequence.table.block_ids)
         self.pool.check(holders)
@@ -397,4 +373,5 @@ class CacheManager:
         for parked in self._parked:
             covered = num_blocks_for(parked.num_computed_tokens, self.block_size)
             assert len(parked.table) == covered > 0, f"{parked.turn_id}: {len(parked.table)} blocks"
-            assert parked.num_computed_tokens < len(parked.token_ids), parked.turn_id
+            assert parked.num_computed_tokens <= len(parked.token_ids), parked.turn_id
+        self.tiering.check()

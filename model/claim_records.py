@@ -5,32 +5,45 @@ known tokens were evicted.
 """
 
 from collections import OrderedDict
+from dataclasses import dataclass
 
 from model.messages import GenerationRequest, MissReason
 
 _MAX_RECORDS = 100_000
-"""A record is two short strings: some ten megabytes in all."""
+"""A record is two short strings and a number: some tens of megabytes in all."""
+
+
+@dataclass(frozen=True, slots=True)
+class _ClaimRecord:
+    owner: str
+    num_claims: int
 
 
 class ClaimRecords:
-    """The owner each conversation was last claimed by."""
+    """The owner each conversation was last claimed by, and how often it was."""
 
     def __init__(self, max_records: int = _MAX_RECORDS) -> None:
         self._max_records = max_records
-        self._owner_by_conversation: OrderedDict[str, str] = OrderedDict()
+        self._by_conversation: OrderedDict[str, _ClaimRecord] = OrderedDict()
+
+    def num_claims(self, conversation_id: str) -> int:
+        """How often the conversation was claimed."""
+        record = self._by_conversation.get(conversation_id)
+        return 0 if record is None else record.num_claims
 
     def remember(self, request: GenerationRequest) -> None:
         """Note a claim."""
         if request.conversation_id is None:
             return
-        self._owner_by_conversation[request.conversation_id] = request.owner
-        self._owner_by_conversation.move_to_end(request.conversation_id)
-        if len(self._owner_by_conversation) > self._max_records:
-            self._owner_by_conversation.popitem(last=False)
+        num_claims = self.num_claims(request.conversation_id) + 1
+        self._by_conversation[request.conversation_id] = _ClaimRecord(request.owner, num_claims)
+        self._by_conversation.move_to_end(request.conversation_id)
+        if len(self._by_conversation) > self._max_records:
+            self._by_conversation.popitem(last=False)
 
     def forget(self, conversation_id: str) -> None:
         """The conversation is gone for good."""
-        self._owner_by_conversation.pop(conversation_id, None)
+        self._by_conversation.pop(conversation_id, None)
 
     def explain(
         self, request: GenerationRequest, num_reused: int, fingerprint: str
@@ -52,9 +65,7 @@ class ClaimRecords:
 
     def _lost(self, request: GenerationRequest) -> MissReason:
         """Blocks of another owner may still be there; this one's hashes never name them."""
-        owners = {
-            self._owner_by_conversation.get(conversation_id, request.owner)
-            for conversation_id in (request.conversation_id, request.origin_conversation_id)
-            if conversation_id is not None
-        }
+        ids = (request.conversation_id, request.origin_conversation_id)
+        known = [self._by_conversation.get(conversation_id or "") for conversation_id in ids]
+        owners = {record.owner for record in known if record is not None}
         return MissReason.EVICTED if owners <= {request.owner} else MissReason.SALT

@@ -1,9 +1,10 @@
 """How the engine is set up, and how one generation is sampled. Plain frozen values."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
+from model.eviction import EvictionPolicy
 from model.grammar import Grammar
 
 
@@ -42,6 +43,10 @@ class EngineConfig:
     `model` is a local folder, a `.gguf` file, a Hugging Face id, or `"default"` for the embedded
     model. `num_blocks` wins over `cache_bytes`; with neither, a share of free memory is taken.
     `max_context_tokens` can only lower what the model allows. `num_threads` 0 keeps torch's own.
+    The tiers lie in `kv_dir`, each as large as its bytes, which are its bound; without them what
+    the device gives up is computed again. A conversation that idles for so many seconds is stored
+    in the tier. The CPU tier's memory is the front end's, which opens `cpu_tier_fd` for it, so that
+    it outlives the engine's process. `kv_key`, 32 bytes in base64 or hex, encrypts what is on disk.
     `check_books` and `poison_blocks` are for tests: the first checks the block books after every
     step, the second fills every block that nobody may read any more with NaN.
     """
@@ -59,6 +64,14 @@ class EngineConfig:
     max_waiting: int = 1024
     max_context_tokens: int | None = None
     num_threads: int = 0
+    eviction: EvictionPolicy = EvictionPolicy.VALUE
+    kv_dir: Path | None = None
+    disk_tier_bytes: int = 0
+    cpu_tier_bytes: int = 0
+    cpu_tier_fd: int | None = None
+    spill_to_cpu_after_s: float = 5.0
+    spill_to_disk_after_s: float = 30.0
+    kv_key: str | None = field(default=None, repr=False)
     check_books: bool = False
     poison_blocks: bool = False
 

@@ -15,13 +15,10 @@ import secrets
 from collections.abc import Callable
 from collections.abc import Sequence as Items
 from dataclasses import dataclass
-from typing import Protocol
-
-import torch
 
 from model.batch import BatchRow
 from model.block_table import BlockTable
-from model.cache_manager import BlockEdit, CacheManager
+from model.cache_manager import CacheManager
 from model.config import EngineConfig
 from model.detokenizer import ReplyText
 from model.errors import (
@@ -42,7 +39,9 @@ from model.messages import (
     GenerationStarted,
     SampledLogprobs,
     TableView,
+    TierName,
 )
+from model.ports import CoreLimits, Runner, Tokenizer
 from model.sampler import Draw, Sampled
 from model.scheduler import Scheduled, Scheduler
 from model.sequence import Sequence, SequenceStatus
@@ -50,41 +49,8 @@ from model.statistics import Statistics
 
 logger = logging.getLogger(__name__)
 
-
-class Runner(Protocol):
-    """What the core needs of `runner.ModelRunner`."""
-
-    num_rows: int
-
-    def forward(self, rows: Items[BatchRow], edits: Items[BlockEdit]) -> torch.Tensor:
-        """Logits `[B, V]` behind the rows that want them."""
-        ...
-
-    def sample(self, logits: torch.Tensor, draws: Items[Draw]) -> list[Sampled]:
-        """A token for each row of logits."""
-        ...
-
-
-class Tokenizer(Protocol):
-    """What the core needs of a tokenizer."""
-
-    def decode(self, token_ids: list[int]) -> str:
-        """Ids to text, special tokens left out."""
-        ...
-
-    def encode(self, text: str) -> list[int]:
-        """Text to ids as behind other text, nothing added."""
-        ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CoreLimits:
-    """What the loaded model and its cache allow. Tokens, and the ids that end a reply."""
-
-    max_context_tokens: int
-    vocab_size: int
-    eos_token_ids: frozenset[int]
-    block_bytes: int
+_MIN_OBSERVED_ROWS = 16
+"""Below, a step's time says more of the weights than of its rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,12 +87,18 @@ class EngineCore:
         )
         self._sequences: dict[str, Sequence] = {}
         self._replies: dict[str, ReplyText] = {}
+        self.is_stalled = False  # whether all that there is to do waits for a transfer
         self._outputs: list[Output] = []  # of the step under way; a failed one has ended some too
 
     @property
     def has_work(self) -> bool:
         """Whether a step would do anything."""
         return self._scheduler.has_work
+
+    @property
+    def is_due(self) -> bool:
+        """Whether time alone gives it something to do: a transfer to order, or to give up."""
+        return self.is_stalled or self.cache.tiering.is_due()
 
     def submit(self, request: GenerationRequest) -> list[Output]:
         """Let a generation wait for its turn. Raises InvalidGenerationError or EngineBusyError.
@@ -203,16 +175,21 @@ class EngineCore:
     def step(self) -> list[Output]:
         """Compute one batch; what happened, in order."""
         self._outputs += self._end_overdue()
+        self.cache.tick(self._clock())
         plan = self._scheduler.schedule()
+        self._launch()
+        self.is_stalled = not plan and self._scheduler.has_work
         if not plan:
             return self._take_outputs()
         self._outputs += [self._start(s.sequence) for s in plan if s.sequence.started_s is None]
         reached = [s.sequence for s in plan if s.has_logits]
-        logits = self._runner.forward([_to_row(s) for s in plan], self.cache.take_edits())
+        begun = self._clock()
+        logits = self._runner.forward([_to_row(s) for s in plan], self.cache.supply.take_edits())
+        drawn = self._runner.sample(logits, [_to_draw(s) for s in reached]) if reached else []
+        self._observe(plan, self._clock() - begun)
         for scheduled in plan:
             scheduled.sequence.num_computed_tokens += scheduled.num_tokens
             scheduled.sequence.num_rows_computed += scheduled.num_tokens
-        drawn = self._runner.sample(logits, [_to_draw(s) for s in reached]) if reached else []
         for sequence, sampled in zip(reached, drawn, strict=True):
             self._outputs += self._take(sequence, sampled)
         for scheduled in plan:
@@ -222,6 +199,23 @@ class EngineCore:
         if self._config.check_books:
             self.cache.check()
         return self._take_outputs()
+
+    def _observe(self, plan: Items[Scheduled], seconds: float) -> None:
+        """Learn what computing costs from steps that are one prompt's alone."""
+        if len(plan) == 1 and plan[0].num_tokens >= _MIN_OBSERVED_ROWS:
+            num_before = plan[0].sequence.num_computed_tokens
+            self.cache.tiering.costs.observe_compute(plan[0].num_tokens, num_before, seconds)
+
+    def tick(self) -> None:
+        """Let transfers come and go while nothing is computed."""
+        self.cache.tick(self._clock())
+        self._launch()
+
+    def _launch(self) -> None:
+        """Begin with the transfers that were ordered, on blocks that are as the tables say."""
+        if self.cache.tiering.has_orders:
+            self._runner.edit(self.cache.supply.take_edits())
+            self.cache.tiering.launch()
 
     def _take_outputs(self) -> list[Output]:
         outputs, self._outputs = self._outputs, []
@@ -237,6 +231,8 @@ class EngineCore:
         assert sequence.claim is not None
         sequence.started_s = self._clock()
         self.statistics.record_start(sequence.claim, sequence.started_s - sequence.arrived_s)
+        if sequence.restore_s:
+            self.statistics.restore_s.observe(sequence.restore_s)
         return Output(sequence.id, GenerationStarted(claim=sequence.claim))
 
     def _take(self, sequence: Sequence, sampled: Sampled) -> list[Output]:
@@ -323,6 +319,7 @@ class EngineCore:
             num_rows_computed=sequence.num_rows_computed,
             num_preemptions=sequence.num_preemptions,
             queue_s=(now if started is None else started) - arrived,
+            restore_s=sequence.restore_s,
             first_token_s=None if first is None else first - arrived,
             total_s=now - arrived,
         )
@@ -348,6 +345,11 @@ class EngineCore:
             logger.exception("the block books don't balance")
             self.statistics.num_books_failures += 1
 
+    def park(self, conversation_id: str, tier: TierName) -> bool:
+        """Store a conversation's tables in a tier and give their blocks up then; False if there is
+        no such tier, or nothing on the device."""
+        return self.cache.tiering.park(conversation_id, tier)
+
     def release(self, conversation_id: str) -> int:
         """Forget a conversation's parked tables and what only they held; the blocks freed."""
         return self.cache.release_conversation(conversation_id)
@@ -371,7 +373,8 @@ class EngineCore:
             queues=(len(scheduler.running), len(scheduler.waiting), cache.num_parked_tables),
             rows_computed_total=self._runner.num_rows,
             preemptions_total=scheduler.num_preemptions,
-            evicted_blocks_total=cache.num_evicted_blocks,
+            evicted_blocks_total=cache.supply.num_evicted_blocks,
+            tiers=cache.tiering.stats(),
         )
 
 

@@ -13,13 +13,13 @@ Invariants:
 
 import asyncio
 import logging
+import os
 import secrets
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from enum import StrEnum
-from itertools import count
 from typing import Any
 
 from model.config import EngineConfig
@@ -39,8 +39,12 @@ from model.messages import (
     GenerationFinished,
     GenerationRequest,
     TableView,
+    TierName,
 )
 from model.process import EngineProcess
+from model.questions import Questions
+from model.tiers.base import TierError
+from model.tiers.cpu import create_memory
 from model.wire import (
     Answer,
     Cancel,
@@ -49,7 +53,6 @@ from model.wire import (
     LoadFailed,
     Logged,
     Progress,
-    Query,
     Ready,
     Submit,
 )
@@ -87,8 +90,7 @@ class Engine:
         self._flights: dict[str, Flight] = {}
         # Ends that the process has yet to report of generations whose readers left.
         self._num_left: Counter[str] = Counter()
-        self._queries: dict[int, asyncio.Future[Any]] = {}
-        self._query_ids = count()
+        self._questions = Questions()
         self._num_crashes_in_a_row = 0
         self._num_restarts = 0
         self._failure: str | None = None  # why it is given up
@@ -114,13 +116,19 @@ class Engine:
     async def start(self) -> EngineInfo:
         """Start the process and wait until it is ready. Raises ModelLoadError."""
         assert self._supervisor is None, "started twice"
+        self._set_memory_aside()
         self._loaded = asyncio.get_running_loop().create_future()
         # Owned by this object, ended by `close`.
         self._supervisor = asyncio.create_task(self._supervise(), name="engine supervisor")
         return await self._loaded
 
-    async def close(self) -> None:
-        """End the process; running generations fail with EngineUnavailableError."""
+    async def close(self, store_s: float = 0.0) -> None:
+        """End the process; running generations fail with EngineUnavailableError. For so many
+        seconds it may store before what it has, for the next start."""
+        if store_s and self._state is EngineState.READY:
+            with suppress(TimeoutError, ModelError):
+                async with asyncio.timeout(store_s):
+                    await self._query("store_all")
         if self._state is not EngineState.FAILED:
             self._state = EngineState.CLOSED
         self._closing.set()
@@ -133,6 +141,18 @@ class Engine:
         self._fail_in_flight(EngineUnavailableError, "the engine was closed")
         if self._loaded and not self._loaded.done():
             self._loaded.set_exception(EngineUnavailableError("the engine was closed"))
+        if self._config.cpu_tier_fd is not None:
+            os.close(self._config.cpu_tier_fd)
+            self._config = replace(self._config, cpu_tier_fd=None)
+
+    def _set_memory_aside(self) -> None:
+        """The CPU tier's, which outlives the processes that use it. Raises ModelLoadError."""
+        if self._config.cpu_tier_bytes and self._config.kv_dir is not None:
+            try:
+                memory = create_memory(self._config.cpu_tier_bytes)
+            except TierError as exc:
+                raise ModelLoadError(str(exc)) from exc
+            self._config = replace(self._config, cpu_tier_fd=memory)
 
     # Generations
 
@@ -220,20 +240,25 @@ class Engine:
         tables: tuple[TableView, ...] = await self._query("tables", conversation_id)
         return tables
 
+    async def park(self, conversation_id: str, tier: TierName) -> bool:
+        """Move a conversation from the device to a tier, in a while; False if there is no such
+        tier, or nothing of it on the device. Raises EngineUnavailableError."""
+        return bool(await self._query("park", conversation_id, tier))
+
+    async def stored_conversations(self) -> frozenset[str]:
+        """Whoever has something in a tier. Raises EngineUnavailableError."""
+        found: frozenset[str] = await self._query("conversations")
+        return found
+
     async def stats(self) -> EngineStats:
         """A snapshot of what the engine counts. Raises EngineUnavailableError."""
         stats: EngineStats = await self._query("stats")
         return replace(stats, num_restarts=self._num_restarts)
 
-    async def _query(self, name: str, argument: str | None = None) -> Any:  # noqa: ANN401 (by name)
-        process = self._ready_process()
-        query_id = next(self._query_ids)
-        answer = self._queries[query_id] = asyncio.get_running_loop().create_future()
-        try:
-            process.send(Query(query_id, name, argument))
-            return await answer
-        finally:
-            self._queries.pop(query_id, None)
+    async def _query(
+        self, name: str, argument: str | None = None, tier: TierName | None = None
+    ) -> Any:  # noqa: ANN401 (by name)
+        return await self._questions.ask(self._ready_process(), name, argument, tier)
 
     def _ready_process(self) -> EngineProcess:
         if self._process is None or self._state is not EngineState.READY:
@@ -280,11 +305,11 @@ class Engine:
         self._num_left.clear()
         if self._state is EngineState.READY:
             self._state = EngineState.RESTARTING
-            self._fail_queries(EngineDiedError("the engine's process ended"))
+            self._questions.fail(EngineDiedError("the engine's process ended"))
             # The others wait for the next process.
             self._flights = {k: f for k, f in self._flights.items() if f.survives_crash()}
         if self._state is EngineState.CLOSED:
-            self._fail_queries(EngineUnavailableError("the engine was closed"))
+            self._questions.fail(EngineUnavailableError("the engine was closed"))
             self._fail_in_flight(EngineUnavailableError, "the engine was closed")
         exit_code = await process.end()
         if self._state in (EngineState.STARTING, EngineState.RESTARTING):
@@ -308,8 +333,7 @@ class Engine:
                     with self._alone(request_id):
                         self._deliver(request_id, event)
             case Answer(query_id, value):
-                if (answer := self._queries.get(query_id)) and not answer.done():
-                    answer.set_result(value)
+                self._questions.answer(query_id, value)
             case Progress(text):
                 self._say(text)
             case Ready(info):
@@ -346,11 +370,6 @@ class Engine:
             del self._flights[request_id]
             self._num_crashes_in_a_row = 0
         flight.deliver(event, self._now())
-
-    def _fail_queries(self, error: ModelError) -> None:
-        for answer in self._queries.values():
-            if not answer.done():
-                answer.set_exception(error)
 
     def _fail_in_flight(self, error_class: type[ModelError], message: str) -> None:
         for flight in self._flights.values():

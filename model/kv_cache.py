@@ -5,12 +5,13 @@ tier is one copy; a layer's view of all blocks is strided. The order inside a bl
 `prefix_index.LAYOUT_VERSION`. Letters are explained in `batch`.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
 
-from model.cache_manager import BlockEdit
+from model.block_supply import BlockEdit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +37,8 @@ class KVCache:
     def __init__(self, shape: KVShape, num_blocks: int, device: torch.device) -> None:
         self.shape = shape
         self.num_blocks = num_blocks
+        self._stream: torch.cuda.Stream | None = None
+        self._bytes: memoryview | None = None
         # Zeros, not garbage: slots that were never written are read and masked by some backends.
         self._blocks = torch.zeros(
             num_blocks,
@@ -47,6 +50,8 @@ class KVCache:
             dtype=shape.dtype,
             device=device,
         )  # [N, L, 2, P, K, D]
+        if device.type == "cpu":
+            self._bytes = _bytes_of(self._blocks)
 
     def layer(self, index: int) -> torch.Tensor:
         """One layer's keys and values of every block, `[N, 2, P, K, D]`, a strided view."""
@@ -68,6 +73,54 @@ class KVCache:
         """Fill every block with NaN."""
         self._blocks.fill_(torch.nan)
 
+    @property
+    def block_bytes(self) -> int:
+        """A block's size."""
+        return self.shape.block_bytes
+
+    def in_place(self, block_id: int) -> memoryview | None:
+        """A block's own bytes, where the device is the CPU: a transfer need not copy them twice."""
+        if self._bytes is None:
+            return None
+        start = block_id * self.block_bytes
+        return self._bytes[start : start + self.block_bytes]
+
+    @contextmanager
+    def reading(self, block_id: int, num_tokens: int) -> Iterator[memoryview]:
+        """A block's bytes to store; what lies behind its first `num_tokens` slots is zero, for it
+        may be another conversation's. In place, where the block is full and the device the CPU."""
+        block = self._blocks[block_id]
+        if num_tokens < self.shape.block_size:
+            block = block.clone()
+            block[:, :, num_tokens:] = 0
+        if block.device.type != "cpu":
+            block = self._copied_aside(block)
+        yield _bytes_of(block)
+
+    @contextmanager
+    def writing(self, block_id: int) -> Iterator[memoryview]:
+        """Room for the bytes of a block that isn't in place; they are on the device when the
+        context ends well."""
+        block = self._blocks[block_id]
+        staging = torch.empty(block.shape, dtype=block.dtype, pin_memory=True)
+        yield _bytes_of(staging)
+        with torch.cuda.stream(self._side_stream()):
+            block.copy_(staging, non_blocking=True)
+            torch.cuda.current_stream().synchronize()
+
+    def _copied_aside(self, block: torch.Tensor) -> torch.Tensor:
+        """The block in pinned memory, by a stream that computing doesn't wait for."""
+        with torch.cuda.stream(self._side_stream()):
+            staging = torch.empty(block.shape, dtype=block.dtype, pin_memory=True)
+            staging.copy_(block, non_blocking=True)
+            torch.cuda.current_stream().synchronize()
+        return staging
+
+    def _side_stream(self) -> torch.cuda.Stream:
+        if self._stream is None:
+            self._stream = torch.cuda.Stream(self._blocks.device)  # type: ignore[no-untyped-call]
+        return self._stream
+
     def edit(self, edits: Iterable[BlockEdit]) -> None:
         """Carry out edits one after the other: a target may be a later one's source."""
         for edit in edits:
@@ -75,3 +128,8 @@ class KVCache:
                 self._blocks[edit.target].fill_(torch.nan)
             else:
                 self._blocks[edit.target].copy_(self._blocks[edit.source])
+
+
+def _bytes_of(block: torch.Tensor) -> memoryview:
+    """A contiguous CPU tensor's memory, as bytes."""
+    return memoryview(block.view(torch.uint8).numpy()).cast("B")  # type: ignore[arg-type]

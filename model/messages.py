@@ -55,6 +55,8 @@ class GenerationRequest:
     `diverged_at` is the first position where the prompt had to leave the stored history.
     `owner` salts the block hashes, but for the first `num_public_tokens`, which all owners may
     share; scheduling is fair between owners.
+    `retain_s` and `priority` are hints to what is given up first when memory is short: the table
+    counts as just used for so long, and goes behind those of a lower priority. They lock nothing.
     `resumed_ids` are reply tokens that an engine which is gone has sampled already (None: there was
     none before): they are taken as they are, only what follows them is reported, and no bound on
     admission keeps out what was admitted once.
@@ -72,6 +74,8 @@ class GenerationRequest:
     num_known_tokens: int = 0
     parent_fingerprint: str | None = None
     diverged_at: int | None = None
+    retain_s: float = 0.0
+    priority: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,18 +179,24 @@ class EngineInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlockView:
-    """One block of a table: how many of its slots are computed, where it is, who shares it."""
+    """One block of a table: how many of its slots are computed, where it is, who shares it.
 
-    block_id: int
+    `block_id` is None where the device doesn't have it; `tier` is the quickest that has it, and
+    `stored_in` are those below the device.
+    """
+
+    block_id: int | None
     num_tokens: int
     tier: TierName
     num_holders: int
     block_hash: str | None
+    stored_in: tuple[TierName, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableView:
-    """A conversation's block table, as parked under a turn or in use by it."""
+    """A conversation's block table, as parked under a turn, in use by it, or stored in a tier.
+    `num_bytes` are those of its blocks, each counted once wherever it is."""
 
     turn_id: str
     is_running: bool
@@ -204,6 +214,22 @@ class Histogram:
     bounds: tuple[float, ...]
     counts: tuple[int, ...]
     total: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TierStats:
+    """A tier below the device. Bytes are those on the medium; `counts` are blocks `spilled`,
+    `restored`, `evicted` and `lost` (not what was written), `errors` of the medium and transfers
+    `abandoned` since the engine's process started."""
+
+    name: TierName
+    is_on: bool
+    num_blocks: int
+    max_blocks: int
+    used_bytes: int
+    quota_bytes: int
+    num_conversations: int
+    counts: tuple[tuple[str, int], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -232,4 +258,6 @@ class EngineStats:
     first_token_s: Histogram
     inter_token_s: Histogram
     queue_s: Histogram
+    restore_s: Histogram
+    tiers: tuple[TierStats, ...] = ()
     num_restarts: int = 0

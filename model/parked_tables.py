@@ -1,4 +1,4 @@
-"""Block tables kept between turns, the one parked longest first.
+"""Block tables kept between turns, in the order in which they were parked.
 
 A parked table is a claim, never a lock: whoever needs blocks takes them from here, and the
 conversation computes again what it lost.
@@ -16,7 +16,9 @@ from model.prefix_index import BlockHash
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ParkedTable:
-    """A table as its turn left it; `token_ids` are those it was computed from, and one more."""
+    """A table as its turn left it, or as it was restored for one; `token_ids` are those it was
+    computed from, and one more. `tail_key` names its last block if that is partial; it was come
+    back to `num_uses` times, and `ttl_s` and `priority` are hints to `eviction`."""
 
     turn_id: str
     conversation_id: str
@@ -27,6 +29,20 @@ class ParkedTable:
     table: BlockTable
     num_computed_tokens: int
     parked_s: float
+    parent_turn_id: str | None = None
+    tail_key: BlockHash | None = None
+    num_uses: int = 0
+    ttl_s: float = 0.0
+    priority: int = 0
+
+    @property
+    def last_key(self) -> BlockHash:
+        """What its last block is called in the tiers: the chain that ends there is all of it."""
+        num_full = self.num_computed_tokens // self.table.block_size
+        if len(self.table) > num_full:
+            assert self.tail_key is not None, f"{self.turn_id} has a tail without a key"
+            return self.tail_key
+        return self.block_hashes[num_full - 1]
 
 
 class ParkedTables:
@@ -36,6 +52,7 @@ class ParkedTables:
         self._by_turn: OrderedDict[str, ParkedTable] = OrderedDict()
         # The turns as keys of a dict, which keeps their order.
         self._turns_by_conversation: dict[str, dict[str, None]] = {}
+        self._num_children: Counter[str] = Counter()
 
     def __len__(self) -> int:
         return len(self._by_turn)
@@ -52,11 +69,17 @@ class ParkedTables:
         turns = (self._turns_by_conversation.get(c or "", {}) for c in conversation_ids)
         return [self._by_turn[turn_id] for found in turns for turn_id in found]
 
+    def is_superseded(self, turn_id: str) -> bool:
+        """Whether a table is kept of a turn that went on from this one."""
+        return self._num_children[turn_id] > 0
+
     def add(self, parked: ParkedTable) -> None:
         """Keep a table, as the last to be taken from."""
         assert parked.turn_id not in self._by_turn, f"{parked.turn_id} is parked already"
         self._by_turn[parked.turn_id] = parked
         self._turns_by_conversation.setdefault(parked.conversation_id, {})[parked.turn_id] = None
+        if parked.parent_turn_id is not None:
+            self._num_children[parked.parent_turn_id] += 1
 
     def take(self, turn_id: str) -> ParkedTable:
         """Take a table out, blocks and all."""
@@ -65,11 +88,11 @@ class ParkedTables:
         del turns[turn_id]
         if not turns:
             del self._turns_by_conversation[parked.conversation_id]
+        if parked.parent_turn_id is not None:
+            self._num_children[parked.parent_turn_id] -= 1
+            if not self._num_children[parked.parent_turn_id]:
+                del self._num_children[parked.parent_turn_id]
         return parked
-
-    def oldest(self) -> ParkedTable:
-        """The table parked longest; there must be one."""
-        return next(iter(self._by_turn.values()))
 
     def shrink(self, turn_id: str) -> int:
         """Cut a table's last block off and take the table out if that was all; the block's id.

@@ -39,11 +39,22 @@ class BlockHasher:
         """
         size = self.block_size
         for i in range(len(hashes), len(token_ids) // size):
-            parent = hashes[-1] if hashes else self._root
-            if i == num_public // size:
-                parent = _digest(parent, b"salt", salt.encode())
             ids = array("i", token_ids[i * size : (i + 1) * size])
-            hashes.append(_digest(parent, b"ids", ids.tobytes()))
+            hashes.append(_digest(self._parent(hashes, salt, num_public), b"ids", ids.tobytes()))
+
+    def tail_key(
+        self, hashes: Sequence[BlockHash], tail_ids: Sequence[int], salt: str, num_public: int = 0
+    ) -> BlockHash:
+        """What a partial block behind the full ones is called in the tiers. It is never in the
+        prefix index, and no full block's hash: another kind of thing is digested."""
+        parent = self._parent(hashes, salt, num_public)
+        return _digest(parent, b"partial", array("i", tail_ids).tobytes())
+
+    def _parent(self, hashes: Sequence[BlockHash], salt: str, num_public: int) -> bytes:
+        parent = hashes[-1] if hashes else self._root
+        if len(hashes) == num_public // self.block_size:
+            return _digest(parent, b"salt", salt.encode())
+        return parent
 
 
 def _digest(parent: bytes, kind: bytes, data: bytes) -> BlockHash:

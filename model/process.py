@@ -42,7 +42,7 @@ class EngineProcess:
                     "-m",
                     "model.worker",
                     str(theirs.fileno()),
-                    pass_fds=(theirs.fileno(),),
+                    pass_fds=(theirs.fileno(), *_memory(config)),
                     stdin=asyncio.subprocess.DEVNULL,
                     # A Ctrl-C in the terminal is the front end's to handle: it drains first.
                     start_new_session=True,
@@ -95,6 +95,10 @@ class EngineProcess:
         """End the process at once."""
         if self._process.returncode is None:
             self._process.kill()
+
+
+def _memory(config: EngineConfig) -> tuple[int, ...]:
+    return () if config.cpu_tier_fd is None else (config.cpu_tier_fd,)
 
 
 def _environment() -> dict[str, str]:

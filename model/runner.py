@@ -12,7 +12,7 @@ from transformers import PreTrainedModel
 from model.attention.base import AttentionBackend, Step
 from model.attention.observe import observe
 from model.batch import Batch, BatchRow
-from model.cache_manager import BlockEdit
+from model.block_supply import BlockEdit
 from model.kv_cache import KVCache, KVShape
 from model.sampler import Draw, Sampled, sample
 from model.support import max_context_tokens
@@ -67,7 +67,7 @@ class ModelRunner:
         cache: KVCache,
         backend: AttentionBackend,
     ) -> None:
-        self.cache = cache
+        self.blocks = cache
         self.num_rows = 0
         self._model = model
         self._windows = tuple(windows)
@@ -76,17 +76,24 @@ class ModelRunner:
         model.get_input_embeddings().register_forward_pre_hook(self._count_rows)
 
     @torch.inference_mode()
+    def edit(self, edits: Sequence[BlockEdit]) -> None:
+        """Carry out edits of blocks; they are done when this returns."""
+        self.blocks.edit(edits)
+        if self._device.type == "cuda":
+            torch.cuda.current_stream().synchronize()  # transfers run on streams of their own
+
+    @torch.inference_mode()
     def forward(self, rows: Sequence[BatchRow], edits: Sequence[BlockEdit]) -> torch.Tensor:
         """Edit blocks, then compute every row once; the logits behind the rows that want them,
         float32 `[B, V]`."""
-        self.cache.edit(edits)
-        batch = Batch.build(rows, self.cache.shape.block_size, self._device)
+        self.blocks.edit(edits)
+        batch = Batch.build(rows, self.blocks.shape.block_size, self._device)
         output = self._model(
             input_ids=batch.token_ids[None],
             position_ids=batch.positions[None],
             use_cache=False,
             logits_to_keep=batch.logits_rows,
-            splice_step=Step(self.cache, batch, self._backend.plan(batch), self._windows),
+            splice_step=Step(self.blocks, batch, self._backend.plan(batch), self._windows),
         )
         logits: torch.Tensor = output.logits[0].float()
         return logits

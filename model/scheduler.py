@@ -78,7 +78,8 @@ class Scheduler:
         sequence.status = SequenceStatus.FINISHED
 
     def schedule(self) -> list[Scheduled]:
-        """Decide the next step, with blocks for every token in it; empty if there is no work."""
+        """Decide the next step, with blocks for every token in it; empty if there is no work, or
+        all of it waits for a transfer."""
         plan = _Plan(self._token_budget)
         for sequence in list(self.running):
             if sequence.num_uncomputed_tokens == 1:
@@ -87,7 +88,8 @@ class Scheduler:
             if sequence.num_uncomputed_tokens > 1:
                 self._extend(plan, sequence)
         self._admit(plan)
-        assert plan.by_id or not self.has_work, "nobody gets on"
+        waits = self._cache.num_transfers > 0
+        assert plan.by_id or waits or not self.has_work, "nobody gets on"
         return list(plan.by_id.values())
 
     def _extend(self, plan: _Plan, sequence: Sequence) -> None:
@@ -121,7 +123,7 @@ class Scheduler:
             try:
                 self._start(sequence)
             except PrefixPendingError:
-                continue  # it waits for another's tokens, not for blocks: others may overtake
+                continue  # it waits for its tokens, not for blocks: others may overtake
             except OutOfBlocksError:
                 return  # nobody overtakes a sequence that waits for blocks
             num_tokens = min(sequence.num_uncomputed_tokens, plan.num_left)

@@ -14,8 +14,17 @@ from enum import StrEnum
 
 from model.block_table import BlockTable
 from model.grammar import Constraint
-from model.messages import ClaimReport, GenerationRequest
+from model.messages import ClaimReport, GenerationRequest, MissReason, TierName
 from model.prefix_index import BlockHash
+
+
+@dataclass(frozen=True, slots=True)
+class RestoredRun:
+    """The tokens from position `start` to `end` came back from a tier."""
+
+    start: int
+    end: int
+    tier: TierName
 
 
 class SequenceStatus(StrEnum):
@@ -32,6 +41,8 @@ class Sequence:
 
     `arrived_s` is the engine's monotonic clock at submission; `max_tokens` bounds prompt and reply
     together; `seed` is fixed at submission, so that a preempted reply goes on as it would have.
+    `restored` is what came back from the tiers for its next claim, `restore_miss` why something
+    did not, `restore_s` for how long it was waited for.
     """
 
     request: GenerationRequest
@@ -49,6 +60,9 @@ class Sequence:
     num_rows_computed: int = 0
     num_preemptions: int = 0
     claim: ClaimReport | None = None
+    restored: tuple[RestoredRun, ...] = ()
+    restore_miss: MissReason | None = None
+    restore_s: float = 0.0
     num_named_blocks: int = 0
     block_hashes: list[BlockHash] = field(default_factory=list)
     started_s: float | None = None

@@ -6,7 +6,7 @@ Counters only go up. Histograms are cumulative, as Prometheus wants them.
 from bisect import bisect_left
 from collections import Counter
 
-from model.messages import ClaimReport, EngineStats, FinishReason, Histogram
+from model.messages import ClaimReport, EngineStats, FinishReason, Histogram, TierStats
 
 _LATENCY_BOUNDS_S = (
     0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.2, 0.3, 0.5, 0.75, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0,
@@ -47,6 +47,7 @@ class Statistics:
         self.num_books_failures = 0
         self.first_token_s = LatencyHistogram()
         self.inter_token_s = LatencyHistogram()
+        self.restore_s = LatencyHistogram()
         self._queue_s = LatencyHistogram()
         self._tokens_by_source: Counter[str] = Counter()
         self._misses_by_reason: Counter[str] = Counter()
@@ -77,6 +78,7 @@ class Statistics:
         rows_computed_total: int,
         preemptions_total: int,
         evicted_blocks_total: int,
+        tiers: tuple[TierStats, ...] = (),
     ) -> EngineStats:
         """Everything counted here, with what only others know: `blocks` running, parked, cached and
         empty; `queues` running and waiting sequences and parked tables."""
@@ -105,4 +107,6 @@ class Statistics:
             first_token_s=self.first_token_s.snapshot(),
             inter_token_s=self.inter_token_s.snapshot(),
             queue_s=self._queue_s.snapshot(),
+            restore_s=self.restore_s.snapshot(),
+            tiers=tiers,
         )

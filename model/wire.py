@@ -13,7 +13,7 @@ from typing import Any
 
 from model.config import EngineConfig
 from model.errors import ContextLengthError, InvalidGenerationError, ModelError
-from model.messages import EngineInfo, GenerationEvent, GenerationRequest
+from model.messages import EngineInfo, GenerationEvent, GenerationRequest, TierName
 
 HEADER = struct.Struct(">I")
 
@@ -57,11 +57,13 @@ class Cancel:
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """A question about what lies between turns: `release`, `evict`, `tables` or `stats`."""
+    """A question about what lies between turns (`Worker` has their names); the argument is a
+    conversation's id, where it is about one, and the tier to move it to, where it is moved."""
 
     query_id: int
     name: str
     argument: str | None = None
+    tier: TierName | None = None
 
 
 Command = Start | Submit | Cancel | Query

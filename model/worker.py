@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from model.assembly import assemble
 from model.core import EngineCore, Output
 from model.errors import ModelError, ModelLoadError, SequenceFailedError
-from model.messages import GenerationEvent, GenerationRequest
+from model.messages import GenerationEvent, GenerationRequest, TierName
 from model.wire import (
     HEADER,
     Answer,
@@ -43,11 +43,20 @@ _MAX_FAILED_STEPS = 3
 """So many failed steps one after another mean that the device is broken, not a request."""
 
 
+_TICK_S = 0.1
+"""So often somebody looks whether a transfer is due, while there is nothing to compute."""
+
+
 @dataclass(frozen=True, slots=True)
 class Prepared:
     """From a compiler's thread: what this generation waited for is there."""
 
     request_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Wake:
+    """From the tiers' threads: a transfer is over."""
 
 
 class Connection:
@@ -58,7 +67,7 @@ class Connection:
         self._file = sock.makefile("rb")
         self._sending = threading.Lock()  # any thread may log
         # Bounded by the front end: it has at most max_running + max_waiting generations in flight.
-        self.inbox: queue.SimpleQueue[Command | Report | Prepared] = queue.SimpleQueue()
+        self.inbox: queue.SimpleQueue[Command | Report | Prepared | Wake] = queue.SimpleQueue()
 
     def send(self, report: Report) -> None:
         """Write one report; blocks while the other side is behind."""
@@ -108,17 +117,22 @@ class Worker:
                 self._report(self._step())
                 if not self._core.has_work:
                     self._core.audit()  # behind the last report, for it takes its time
+            else:
+                self._core.tick()
 
     def _take_commands(self) -> None:
         """Everything that has arrived; waits for something while there is nothing to compute."""
+        is_idle = not self._core.has_work or self._core.is_stalled
         while True:
+            timeout_s = _TICK_S if self._core.is_due else None
             try:
-                command = self._connection.inbox.get(block=not self._core.has_work)
+                command = self._connection.inbox.get(block=is_idle, timeout=timeout_s)
             except queue.Empty:
                 return
             self._handle(command)
+            is_idle = False
 
-    def _handle(self, command: Command | Report | Prepared) -> None:
+    def _handle(self, command: Command | Report | Prepared | Wake) -> None:
         match command:
             case Submit():
                 self._submit(command.unpack())
@@ -129,8 +143,10 @@ class Worker:
                 if request_id in self._preparing:
                     self._admit(_formless(self._preparing.pop(request_id)))
                 self._report(self._core.cancel(request_id))
-            case Query(query_id, name, argument):
-                self._connection.send(Answer(query_id, self._answer(name, argument)))
+            case Query(query_id, name, argument, tier):
+                self._connection.send(Answer(query_id, self._answer(name, argument, tier)))
+            case Wake():
+                pass  # a step or a tick follows, which sees what is over
             case _:
                 raise AssertionError(f"unknown command {command!r}")
 
@@ -155,14 +171,33 @@ class Worker:
         except ModelError as exc:
             self._report([Output(request.request_id, exc)])
 
-    def _answer(self, name: str, argument: str | None) -> object:
+    def _answer(self, name: str, argument: str | None, tier: TierName | None) -> object:
         match name:
             case "stats":
                 return self._core.stats()
             case "evict":
                 return self._core.evict(argument)
+            case "conversations":
+                return self._core.cache.tiering.conversations()
+            case "store_all":
+                return self._store_all()
         assert argument is not None, f"{name} is about a conversation"
+        if tier is not None:
+            return self._core.park(argument, tier)
         return self._core.release(argument) if name == "release" else self._core.tables(argument)
+
+    def _store_all(self) -> bool:
+        """Bring everything into the tiers before the end; whoever asks sets the limit, by ending
+        the process."""
+        tiering = self._core.cache.tiering
+        tiering.hurry()
+        while tiering.is_due():
+            self._core.tick()
+            try:
+                self._connection.inbox.get(timeout=_TICK_S)
+            except queue.Empty:
+                continue
+        return tiering.close()
 
     def _step(self) -> list[Output]:
         try:
@@ -233,7 +268,11 @@ def main(connection: Connection) -> None:
         return
     connection.start_receiving()
     try:
-        core, info = assemble(start.config, lambda text: connection.send(Progress(text)))
+        core, info = assemble(
+            start.config,
+            lambda text: connection.send(Progress(text)),
+            lambda: connection.inbox.put(Wake()),
+        )
     except ModelLoadError as exc:
         connection.send(LoadFailed(str(exc)))
         return

@@ -39,6 +39,7 @@ VERSION_TABLE = "splice_version"
 # Any number, as long as no other program on the same PostgreSQL takes it: "spli" in ASCII.
 MIGRATION_LOCK = 0x73706C69
 
+MAX_SQLITE_CONNECTIONS = 15
 _THREAD_EXIT_S = 2.0
 
 SQLITE_PRAGMAS = (
@@ -72,7 +73,7 @@ class Database:
             parsed = _read_only(parsed)
         try:
             # Errors name the statement and never its values, which are what people wrote.
-            self._engine = create_async_engine(parsed, hide_parameters=True)
+            self._engine = create_async_engine(parsed, hide_parameters=True, **_pool_of(parsed))
         except (NoSuchModuleError, ImportError) as exc:
             raise StoreUnavailableError(f"no driver for {parsed.drivername}: {exc}") from exc
         if is_read_only:
@@ -165,6 +166,16 @@ class Database:
             async with self._write_lock, self._writers() as tx, tx.begin():
                 yield tx
         self.signals.fire(tx.info.get(CHANGED, ()))
+
+
+def _pool_of(url: URL) -> dict[str, int]:
+    """How many connections there may be, where that is ours to say.
+
+    Each of SQLite's has a thread, and the event loop stands still until a new one has begun: so
+    none is closed for being one too many and begun again at the next request.
+    """
+    is_file = url.get_backend_name() == "sqlite" and url.database not in (None, "", ":memory:")
+    return {"pool_size": MAX_SQLITE_CONNECTIONS, "max_overflow": 0} if is_file else {}
 
 
 def _join(threads: list[threading.Thread]) -> None:

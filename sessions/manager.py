@@ -207,6 +207,8 @@ class SessionManager:
         for runner in runners:
             await runner.wait()
         await self._preparations.forget(session_id)
+        if await self._store.is_continued_elsewhere(session_id):
+            return  # by a fork that has no table of its own yet; the sweeper looks again
         with suppress(ModelError):  # an engine that is away has forgotten everything
             await self._engine.release(session_id)
 

@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 
-from sqlalchemy import ColumnElement, Select, and_, or_, select, text, tuple_
+from sqlalchemy import ColumnElement, Select, and_, exists, or_, select, text, tuple_
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncSession
 
@@ -126,6 +126,19 @@ class SessionStore(TitleStore):
                 await record(tx, row.id, event)
             active = await _active_turns(tx, [row.id])
             return rows.to_session(row, active.get(row.id, ()))
+
+    async def is_continued_elsewhere(self, session_id: SessionId) -> bool:
+        """Whether a living fork would go on right behind one of the session's own turns."""
+        query = select(
+            exists().where(
+                SessionRow.id != session_id,
+                SessionRow.deleted_at.is_(None),
+                SessionRow.head_id == ResponseRow.id,
+                ResponseRow.session_id == session_id,
+            )
+        )
+        async with self._database.reading() as tx:
+            return (await tx.scalars(query)).one()
 
     async def due(self, before: datetime) -> tuple[SessionId, ...]:
         """The sessions deleted before then that something is left of."""

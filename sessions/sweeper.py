@@ -65,6 +65,8 @@ class Sweeper:
         num_gone = 0
         for session_id in due:
             num_gone += await self._store.purge(session_id, before)
+            if await self._store.is_continued_elsewhere(session_id):
+                continue  # its tables are what a fork goes on with
             with suppress(ModelError):  # an engine that is away has forgotten everything
                 await self._engine.release(session_id)
         if not self._swept.issuperset(due):

@@ -6,7 +6,7 @@ by its name.
 """
 
 from collections.abc import Callable
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
 
@@ -53,7 +53,7 @@ class ChatMessage(BaseModel):
 
     model_config = ConfigDict(strict=True, frozen=True)
 
-    role: str
+    role: Literal["developer", "system", "user", "assistant"]
     content: str
 
 

@@ -3,9 +3,10 @@ repeats a token, the server's memory stays flat, and its event loop stays quick.
 
 What is asserted of memory: in each life that lasts long enough, the median of its last quarter is
 at most `MAX_GROWTH_BYTES` over that of its second quarter (the first one is warming up). Of time
-nothing is asserted in the ordinary run, whose machine may be busy with anything; the long one
-wants the 99th percentile of the loop's lag below `MAX_LAG_S`, more only by what a loop with
-nothing to do was late at the same time.
+nothing is asserted in the ordinary run, whose machine may be busy with anything. The long run wants
+the 99th percentile of the loop's lag below `MAX_LAG_S`. Where others wanted the server's core (the
+kernel counts how long its main thread was ready to run and had none), the last percents are their
+doing: then it is the 95th, by the factor by which they stretched the server's own time.
 """
 
 import asyncio
@@ -14,13 +15,13 @@ import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import psutil
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.support.chaos import Counts, Page, ballast, never_read, talk_nonsense
-from tests.support.idle_loop import idle_loop
 from tests.support.scripted_server import ScriptedServer
 from tests.support.wire import wired
 
@@ -29,6 +30,7 @@ SAMPLE_S = 0.25
 MIN_SAMPLES = 16
 MAX_GROWTH_BYTES = 24 * 1024**2
 MAX_LAG_S = 0.05
+QUIET_STRETCH = 1.25
 
 TERM, KILL, ENGINE = "SIGTERM", "SIGKILL", "SIGKILL of the engine, and SIGTERM later"
 # (seconds, how they end)
@@ -45,10 +47,12 @@ class Observed:
     rss_by_life: list[list[int]] = field(default_factory=list)
     lag_counts: dict[float, float] = field(default_factory=dict)
     num_slow_readers: float = 0
+    ran_ns: int = 0
+    waited_ns: int = 0
 
     @asynccontextmanager
     async def life(self, server: ScriptedServer) -> AsyncIterator[None]:
-        """Sample the memory until the body ends, then read the counters."""
+        """Sample the memory until the body ends, then read the counters and the kernel's times."""
         samples: list[int] = []
         self.rss_by_life.append(samples)
         async with asyncio.TaskGroup() as tasks:
@@ -56,6 +60,7 @@ class Observed:
             yield
             sampling.cancel()
         await self._read_metrics(server)
+        self._read_times(server.process.pid)
 
     async def _read_metrics(self, server: ScriptedServer) -> None:
         async with wired(server.url) as wire, wire.http.get("/metrics") as answer:
@@ -67,10 +72,20 @@ class Observed:
             if sample.name == "splice_slow_readers_total":
                 self.num_slow_readers += sample.value
 
+    def _read_times(self, pid: int) -> None:
+        ran, waited, _ = Path(f"/proc/{pid}/task/{pid}/schedstat").read_text().split()
+        self.ran_ns += int(ran)
+        self.waited_ns += int(waited)
+
     def lag_below(self, share: float) -> float:
         """The least bound that so many of the looks were within."""
         total = self.lag_counts[float("inf")]
         return min(b for b, count in self.lag_counts.items() if count >= share * total)
+
+    @property
+    def stretch(self) -> float:
+        """How much longer everything took than on a machine with a core to spare."""
+        return 1 + self.waited_ns / self.ran_ns
 
     def growths(self) -> list[float]:
         """Bytes between the second and the last quarter of each life that was long enough."""
@@ -132,17 +147,17 @@ async def _fifty_peers(lives, server: ScriptedServer, seed: int) -> tuple[Counts
 async def test_fifty_sockets_lose_nothing_whatever_happens_to_them(tmp_path, lives, is_timed):
     seed = time.time_ns()
     flags = ("--send-timeout-s", "1", "--drain-timeout-s", "1")
-    with ScriptedServer(tmp_path, *flags, step_ms=25) as server, idle_loop() as idle_late:
+    with ScriptedServer(tmp_path, *flags, step_ms=25) as server:
         counts, observed = await _fifty_peers(lives, server, seed)
 
-    noise_s = statistics.quantiles(idle_late, n=100)[98]
     lag_s = observed.lag_below(0.99)
+    growths = [f"{growth / 2**20:.1f} MiB" for growth in observed.growths()]
     print(
         f"seed {seed}: {counts.num_turns} turns, {counts.num_cut} cut; connections lost "
         f"{counts.num_drops}, {counts.num_reloads} of them reloads; {counts.num_kills} kills; "
         f"{counts.num_taken_back} characters taken back; {observed.num_slow_readers:g} stuck "
-        f"readers dropped; loop lag p99 <= {lag_s * 1000:g} ms, of an idle loop "
-        f"{noise_s * 1000:.1f} ms; growth {[f'{g / 2**20:.1f} MiB' for g in observed.growths()]}"
+        f"readers dropped; loop lag p99 <= {lag_s * 1000:g} ms, own time stretched "
+        f"{observed.stretch:.2f} times; growth {growths}"
     )
     assert counts.num_turns > NUM_PAGES
     assert counts.num_drops
@@ -151,4 +166,6 @@ async def test_fifty_sockets_lose_nothing_whatever_happens_to_them(tmp_path, liv
     assert observed.growths()
     assert max(observed.growths()) <= MAX_GROWTH_BYTES
     if is_timed:
-        assert lag_s <= MAX_LAG_S or lag_s <= MAX_LAG_S + noise_s
+        is_quiet = observed.stretch <= QUIET_STRETCH
+        judged_s = observed.lag_below(0.99 if is_quiet else 0.95)
+        assert judged_s <= MAX_LAG_S * (1 if is_quiet else observed.stretch)

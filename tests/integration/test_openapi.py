@@ -1,12 +1,16 @@
 """The document that describes the API: valid, complete, and true."""
 
+import json
+
 import pytest
 from aiohttp import web
 from jsonschema import Draft202012Validator
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
+from app import openapi_file
 from app.openapi import known_calls
 from tests.support.front_end import receive_until, serving
+from tests.support.whole_front import serving_whole
 
 
 async def read(front, path="/openapi.json"):
@@ -59,6 +63,18 @@ async def test_every_body_is_described():
         if method in ("post", "patch", "put") and "requestBody" not in operation
     ]
     assert not bare
+
+
+async def test_each_status_of_a_refusal_is_named():
+    async with serving() as front:
+        document = await read(front)
+
+    turns = document["paths"]["/v1/sessions/{session}/turns"]["post"]
+    assert set(turns["responses"]) == {
+        *("200", "400", "401", "403", "404", "409", "413", "429", "500", "503")
+    }
+    assert turns["requestBody"]["required"]
+    assert set(document["paths"]["/healthz"]["get"]["responses"]) == {"200", "403", "500", "503"}
 
 
 async def test_a_base_path_is_the_servers_address():
@@ -116,6 +132,26 @@ async def test_answers_are_as_the_schemas_say():
 
     for name, answer in answers.items():
         schema_of(document, name).validate(answer)
+
+
+async def test_what_is_found_is_as_the_schema_says(tmp_path):
+    async with serving_whole(tmp_path) as front:
+        session = await front.session(title="tides")
+        await front.say(session["id"], "when is high tide?")
+        _, found = await front.call("GET", "/v1/search?q=tide")
+        schema_of(await read(front), "HitList").validate(found)
+
+    assert {hit["kind"] for hit in found["data"]} == {"title", "message"}
+
+
+async def test_the_document_can_be_had_without_a_server(capsys):
+    openapi_file.main()
+    async with serving() as front:
+        served = await read(front)
+
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["paths"] == served["paths"]
+    assert printed["components"] == served["components"]
 
 
 async def test_frames_are_as_the_schemas_say():

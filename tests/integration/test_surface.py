@@ -79,6 +79,20 @@ async def test_a_wrong_address_or_method_is_answered_in_openais_shape(method, pa
     assert set(body["error"]) == {"message", "type", "param", "code"}
 
 
+async def test_a_wrong_method_is_answered_with_those_that_are_right():
+    async with serving() as front, front.client.put("/v1/sessions") as answer:
+        assert answer.headers["Allow"] == "GET, HEAD, POST"
+
+
+async def test_only_jsons_own_blanks_are_an_empty_body():
+    async with serving() as front:
+        empty, _ = await front.call("POST", "/v1/sessions", data=b" \r\n\t")
+        status, body = await front.call("POST", "/v1/sessions", data=b"\x0c")
+
+    assert empty == 201
+    assert (status, body["error"]["code"]) == (400, "invalid_request")
+
+
 @pytest.mark.parametrize("is_chunked", [False, True])
 async def test_a_body_that_is_too_large_is_refused(is_chunked):
     async def chunks():

@@ -15,8 +15,10 @@ from model.attention.base import IMPLEMENTATION, register
 from model.attention.reference import ReferenceBackend
 from model.cache_manager import CacheManager
 from model.config import EngineConfig, SamplingParams
-from model.core import CoreLimits, EngineCore
+from model.core import EngineCore
+from model.costs import CostModel
 from model.errors import ContextLengthError, EngineBusyError
+from model.eviction import EvictionPolicy
 from model.kv_cache import KVCache
 from model.messages import (
     FinishReason,
@@ -24,9 +26,16 @@ from model.messages import (
     GenerationFinished,
     GenerationRequest,
     GenerationStarted,
+    TierName,
 )
+from model.ports import CoreLimits
 from model.prefix_index import BlockHasher
 from model.runner import ModelRunner, ModelShape
+from model.spills import SpillConfig
+from model.tiering import TierSetup
+from model.tiers.tier import Tier
+from model.worth import Worth
+from tests.support.memory_storage import ManualRunner, MemoryStorage
 from tests.support.shadow_runner import ShadowRunner
 from tests.support.tiny_model import LetterTokenizer
 
@@ -61,14 +70,31 @@ class EngineCoreMachine(RuleBasedStateMachine):
                 eos_token_ids=frozenset(),
                 block_bytes=1,
             ),
-            CacheManager(NUM_BLOCKS, BlockHasher("shadow", "none", BLOCK_SIZE), poison_blocks=True),
+            CacheManager(
+                NUM_BLOCKS,
+                BlockHasher("shadow", "none", BLOCK_SIZE),
+                setup=self.tier_setup(),
+                poison_blocks=True,
+            ),
             self.runner,
             LetterTokenizer(),
-            clock=lambda: float(next(self.ticks)),
+            clock=self.clock,
         )
+
+    def clock(self):
+        """A look at the clock takes a twentieth of a second."""
+        return next(self.ticks) * 0.05
 
     def build_runner(self):
         return ShadowRunner(BLOCK_SIZE, VOCAB_SIZE)
+
+    def tier_setup(self):
+        """No tiers here."""
+        return
+
+    def step_once(self):
+        """One step, and all that others do meanwhile."""
+        self._take(self.core.step())
 
     def expected_reply(self, prompt, num_tokens):
         return self.runner.reply(prompt, num_tokens)
@@ -124,12 +150,12 @@ class EngineCoreMachine(RuleBasedStateMachine):
     @rule(num=st.integers(1, 6))
     def step(self, num):
         for _ in range(num):
-            self._take(self.core.step())
+            self.step_once()
 
     @rule()
     def run_until_idle(self):
         while self.core.has_work:
-            self._take(self.core.step())
+            self.step_once()
 
     @rule(turn=turns)
     def cancel(self, turn):
@@ -162,7 +188,7 @@ class EngineCoreMachine(RuleBasedStateMachine):
 
     def teardown(self):
         while self.core.has_work:
-            self._take(self.core.step())
+            self.step_once()
         assert set(self.logs) == set(self.requests)
         stats = self.core.stats()
         assert stats.blocks_running == 0
@@ -172,7 +198,7 @@ class EngineCoreMachine(RuleBasedStateMachine):
     def _settle(self, turn):
         """Only an ended turn can be a parent."""
         while turn not in self.logs:
-            self._take(self.core.step())
+            self.step_once()
 
     def _submit(self, log, new, num, conversation, owner, parent=None, origin=None, *, stop=0):
         name = f"turn{next(self.ids)}"
@@ -223,7 +249,93 @@ class EngineCoreMachine(RuleBasedStateMachine):
         assert not any(s in finished.text for s in request.params.stop)
 
 
-class DenseMachine(EngineCoreMachine):
+class TieredMachine(EngineCoreMachine):
+    """The same with a tier of host memory and one of disk, whose media fill up, break, damage what
+    they have, answer late, and outlive the engine."""
+
+    def __init__(self):
+        self.media = [MemoryStorage(TierName.CPU, 12), MemoryStorage(TierName.DISK, 30)]
+        super().__init__()
+
+    def tier_setup(self):
+        costs = CostModel(BLOCK_SIZE, 1)
+        worth = Worth(EvictionPolicy.VALUE, costs, BLOCK_SIZE, 1, self.clock)
+        self.runners = [ManualRunner(medium, self.runner.blocks) for medium in self.media]
+        tiers = tuple(
+            Tier(
+                runner,
+                runner.storage,
+                max_records=runner.storage.quota_bytes - 2,
+                block_size=BLOCK_SIZE,
+                worth=worth.of_record,
+                clock=self.clock,
+            )
+            for runner in self.runners
+        )
+        for tier, medium in zip(tiers, self.media, strict=True):
+            tier.rebuild(medium.open(), list(medium.holds.values()))
+        spill = SpillConfig(cpu_after_s=1.0, disk_after_s=3.0)
+        return TierSetup(costs=costs, worth=worth, tiers=tiers, spill=spill, wall_clock=self.clock)
+
+    def step_once(self):
+        super().step_once()
+        if self.core.is_stalled:
+            for runner in self.runners:
+                runner.run(1)
+
+    @rule(which=st.sampled_from([0, 1]), num=st.integers(1, 5))
+    def move_blocks(self, which, num):
+        self.runners[which].run(num)
+
+    @rule(num=st.integers(1, 30))
+    def idle(self, num):
+        for _ in range(num):
+            self.core.tick()
+
+    @rule(is_kept=st.booleans())
+    def store_everything(self, is_kept):
+        """Everybody goes for lunch."""
+        for _ in range(30):
+            self.core.tick()
+            for runner in self.runners:
+                runner.run()
+        if not is_kept:
+            self.core.evict(None)
+
+    @rule(turn=EngineCoreMachine.turns, tier=st.sampled_from([TierName.CPU, TierName.DISK]))
+    def park(self, turn, tier):
+        self.core.park(self.requests[turn].conversation_id, tier)
+
+    @rule(which=st.sampled_from([0, 1]), place=st.integers(0, 100))
+    def damage(self, which, place):
+        medium = self.media[which]
+        if keys := list(medium.records):
+            medium.damaged.add(keys[place % len(keys)])
+
+    @rule(which=st.sampled_from([0, 1]), is_full=st.booleans(), is_broken=st.booleans())
+    def spoil(self, which, is_full, is_broken):
+        self.media[which].is_full, self.media[which].is_broken = is_full, is_broken
+
+    @rule(which=st.sampled_from([0, 1]))
+    def verify(self, which):
+        self.core.cache.tiering.tiers()[which].verify(lambda num_damaged: None)
+
+    def teardown(self):
+        super().teardown()
+        for medium in self.media:
+            medium.is_full = medium.is_broken = False
+        for conversation in {r.conversation_id for r in self.requests.values()} - {None}:
+            self.core.release(conversation)
+        for _ in range(10):
+            self.core.tick()
+            for runner in self.runners:
+                runner.run()
+        # Deleted conversations leave nothing, and what is left is not held.
+        assert not any(medium.holds for medium in self.media)
+        assert self.core.cache.pool.num_free == NUM_BLOCKS
+
+
+class DenseMachine(TieredMachine):
     """The same with a real model, held against plain forwards over whole token lists."""
 
     oracle = DenseOracle(tiny_llama(VOCAB_SIZE))
@@ -255,6 +367,7 @@ def machine(cls, num_examples):
 
 
 TestEngineCore = pytest.mark.timeout(300)(machine(EngineCoreMachine, 150))
+TestTiered = pytest.mark.timeout(300)(machine(TieredMachine, 200))
 TestDense = pytest.mark.timeout(300)(machine(DenseMachine, 8))
 
 

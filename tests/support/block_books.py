@@ -8,13 +8,17 @@ from model.config import SamplingParams
 from model.messages import GenerationRequest
 from model.prefix_index import BlockHasher
 from model.sequence import Sequence
+from model.tiering import TierSetup
 
 
 class Books:
     """Blocks of four tokens. The clock says how many tables were parked."""
 
-    def __init__(self, num_blocks: int = 16, *, block_size: int = 4) -> None:
-        self.cache = CacheManager(num_blocks, BlockHasher("f", "float32", block_size))
+    def __init__(
+        self, num_blocks: int = 16, *, block_size: int = 4, setup: TierSetup | None = None
+    ) -> None:
+        hasher = BlockHasher("f", "float32", block_size)
+        self.cache = CacheManager(num_blocks, hasher, setup=setup)
         self._now_s = count()
 
     def sequence(self, name: str, token_ids, *, conversation="conv", **fields) -> Sequence:
@@ -76,4 +80,4 @@ class Books:
         return list(self.cache.pool.free_block_ids())
 
     def copies(self) -> list[tuple[int, int]]:
-        return [(e.source, e.target) for e in self.cache.take_edits()]
+        return [(e.source, e.target) for e in self.cache.supply.take_edits()]

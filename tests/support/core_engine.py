@@ -16,9 +16,10 @@ import torch
 from transformers import PreTrainedTokenizerFast
 
 from model.batch import BatchRow
-from model.cache_manager import BlockEdit, CacheManager
+from model.block_supply import BlockEdit
+from model.cache_manager import CacheManager
 from model.config import EngineConfig
-from model.core import CoreLimits, EngineCore, Output
+from model.core import EngineCore, Output
 from model.engine import Engine, EngineState
 from model.errors import ModelError
 from model.messages import (
@@ -28,6 +29,7 @@ from model.messages import (
     GenerationRequest,
     TableView,
 )
+from model.ports import CoreLimits
 from model.prefix_index import BlockHasher
 from model.sampler import Draw, Sampled
 from tests.support.fake_engine import INFO

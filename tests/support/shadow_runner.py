@@ -6,12 +6,14 @@ only if every block that was reused, copied, preempted or shared held exactly th
 """
 
 import zlib
-from collections.abc import Sequence
+from array import array
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import torch
 
 from model.batch import BatchRow
-from model.cache_manager import BlockEdit
+from model.block_supply import BlockEdit
 from model.sampler import Draw, Sampled, sample
 
 
@@ -26,7 +28,7 @@ class ShadowRunner:
         self._vocab_size = vocab_size
         self._slots: dict[int, int] = {}
 
-    def forward(self, rows: Sequence[BatchRow], edits: Sequence[BlockEdit]) -> torch.Tensor:
+    def edit(self, edits: Sequence[BlockEdit]) -> None:
         for edit in edits:
             for offset in range(self._block_size):
                 # Poisoned slots are empty: reading one is a KeyError.
@@ -36,12 +38,43 @@ class ShadowRunner:
                     source = edit.source * self._block_size + offset
                     if source in self._slots:
                         self._slots[target] = self._slots[source]
+
+    def forward(self, rows: Sequence[BatchRow], edits: Sequence[BlockEdit]) -> torch.Tensor:
+        self.edit(edits)
         ends = [self._write(row) for row in rows]
         logits = torch.zeros(sum(r.has_logits for r in rows), self._vocab_size)
         wanted = [end for row, end in zip(rows, ends, strict=True) if row.has_logits]
         for i, end in enumerate(wanted):
             logits[i, end % self._vocab_size] = 50.0
         return logits
+
+    @property
+    def blocks(self) -> "ShadowRunner":
+        """What transfers move."""
+        return self
+
+    # What transfers need of blocks: a slot is eight bytes.
+
+    @property
+    def block_bytes(self) -> int:
+        return 8 * self._block_size
+
+    def in_place(self, block_id: int) -> None:
+        """A block is what is made of its slots."""
+
+    @contextmanager
+    def reading(self, block_id: int, num_tokens: int) -> Iterator[memoryview]:
+        slots = range(block_id * self._block_size, block_id * self._block_size + num_tokens)
+        payload = array("Q", [self._slots[slot] for slot in slots])
+        payload.extend([0] * (self._block_size - num_tokens))
+        yield memoryview(payload).cast("B")
+
+    @contextmanager
+    def writing(self, block_id: int) -> Iterator[memoryview]:
+        payload = array("Q", [0] * self._block_size)
+        yield memoryview(payload).cast("B")
+        first = block_id * self._block_size
+        self._slots.update(enumerate(payload, first))
 
     def sample(self, logits: torch.Tensor, draws: Sequence[Draw]) -> list[Sampled]:
         return sample(logits, draws)

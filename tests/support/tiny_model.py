@@ -14,7 +14,7 @@ from model.attention.batched import BatchedBackend
 from model.attention.reference import ReferenceBackend
 from model.cache_manager import CacheManager
 from model.config import EngineConfig, SamplingParams
-from model.core import CoreLimits, EngineCore, Output
+from model.core import EngineCore, Output
 from model.kv_cache import KVCache
 from model.messages import (
     ClaimReport,
@@ -22,6 +22,7 @@ from model.messages import (
     GenerationRequest,
     GenerationStarted,
 )
+from model.ports import CoreLimits
 from model.prefix_index import BlockHasher
 from model.runner import ModelRunner, ModelShape
 from tests.support.shadow_runner import ShadowRunner

@@ -10,11 +10,12 @@ from types import SimpleNamespace
 from model import worker
 from model.cache_manager import CacheManager
 from model.config import EngineConfig, SamplingParams
-from model.core import CoreLimits, EngineCore
+from model.core import EngineCore
 from model.messages import (
     GenerationFinished,
     GenerationRequest,
 )
+from model.ports import CoreLimits
 from model.prefix_index import BlockHasher
 from model.wire import (
     HEADER,

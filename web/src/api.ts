@@ -1,6 +1,13 @@
 /** The REST calls the page makes. Every failure is an `ApiError` with a stable code. */
 import { type Access, bearer } from "./access";
-import { isRecord, type Response, type Session, type SessionPage } from "./protocol";
+import {
+  type HitPage,
+  isRecord,
+  type Response,
+  type Session,
+  type SessionPage,
+  type SessionPatch,
+} from "./protocol";
 
 export class ApiError extends Error {
   constructor(
@@ -20,13 +27,23 @@ export interface Readiness {
   readonly detail: string | null;
 }
 
+export type ExportFormat = "json" | "markdown";
+
 const TIMEOUT_MS = 20_000;
 
 export interface Api {
   listSessions(after?: string): Promise<SessionPage>;
   getSession(id: string): Promise<Session>;
-  createSession(title: string): Promise<Session>;
+  createSession(fields: SessionPatch): Promise<Session>;
+  changeSession(id: string, change: SessionPatch): Promise<Session>;
   deleteSession(id: string): Promise<void>;
+  /** Takes a deletion back; 404 when it is too late. */
+  restoreSession(id: string): Promise<Session>;
+  setHead(session: string, turn: string): Promise<Session>;
+  search(words: string, after?: string): Promise<HitPage>;
+  exportSession(id: string, format: ExportFormat): Promise<Blob>;
+  /** `file` is what `exportSession` gave as JSON. */
+  importSession(file: unknown): Promise<Session>;
   listTurns(session: string): Promise<Response[]>;
   fork(session: string, at: string, title: string | null): Promise<Session>;
   readiness(): Promise<Readiness>;
@@ -38,10 +55,10 @@ export interface Api {
 
 /** `base` is what the calls are relative to, so that the page works below a path prefix. */
 export function createApi(base: string, access: Access): Api {
-  const call = async (method: string, url: string, body?: unknown, more: RequestInit = {}) => {
+  const call = async (method: string, url: string, body?: unknown, how: How = {}) => {
     const key = access.key.peek();
     try {
-      return await ask(method, url, key, body, more);
+      return await ask(method, url, key, body, how);
     } catch (error) {
       if (isRefusal(error)) access.refused(key, error.status);
       throw error;
@@ -53,17 +70,40 @@ export function createApi(base: string, access: Access): Api {
   return {
     async listSessions(after) {
       const query = after === undefined ? "" : `&after=${id(after)}`;
-      return (await call("GET", `${path()}?limit=50&order=desc${query}`)) as SessionPage;
+      return (await call("GET", `${path()}?limit=50&pinned_first=true${query}`)) as SessionPage;
     },
     async getSession(session) {
       return (await call("GET", path(id(session)))) as Session;
     },
-    async createSession(title) {
-      return (await call("POST", path(), { title })) as Session;
+    async createSession(fields) {
+      return (await call("POST", path(), fields)) as Session;
+    },
+    async changeSession(session, change) {
+      return (await call("PATCH", path(id(session)), change)) as Session;
     },
     async deleteSession(session) {
-      // keepalive: the delete of a closing page still reaches the server.
-      await call("DELETE", path(id(session)), undefined, { keepalive: true });
+      await call("DELETE", path(id(session)));
+    },
+    async restoreSession(session) {
+      return (await call("POST", path(id(session), "restore"))) as Session;
+    },
+    async setHead(session, turn) {
+      // keepalive: what was chosen last in a page that closes is still chosen.
+      const how = { keepalive: true };
+      return (await call("POST", path(id(session), "head"), { turn }, how)) as Session;
+    },
+    async search(words, after) {
+      const query = after === undefined ? "" : `&after=${id(after)}`;
+      return (await call("GET", `${base}v1/search?limit=20&q=${id(words)}${query}`)) as HitPage;
+    },
+    async exportSession(session, format) {
+      const file = await call("GET", `${path(id(session), "export")}?format=${format}`, undefined, {
+        read: (answer) => answer.blob(),
+      });
+      return file as Blob;
+    },
+    async importSession(file) {
+      return (await call("POST", path("import"), file)) as Session;
     },
     async listTurns(session) {
       const body = await call("GET", `${path(id(session), "turns")}?all=true`);
@@ -87,6 +127,12 @@ export function createApi(base: string, access: Access): Api {
   };
 }
 
+interface How {
+  /** It goes on when the page closes. */
+  keepalive?: boolean;
+  read?: (answer: globalThis.Response) => Promise<unknown>;
+}
+
 function isRefusal(error: unknown): error is ApiError {
   return error instanceof ApiError && (error.status === 401 || error.code === "missing_scope");
 }
@@ -96,17 +142,17 @@ async function ask(
   url: string,
   key: string | null,
   body?: unknown,
-  more: RequestInit = {},
+  { read = readJson, keepalive = false }: How = {},
 ): Promise<unknown> {
-  const request: RequestInit = { method, signal: AbortSignal.timeout(TIMEOUT_MS), ...more };
+  const request: RequestInit = { method, signal: AbortSignal.timeout(TIMEOUT_MS), keepalive };
   request.headers = bearer(key);
   if (body !== undefined) {
     request.headers = { ...bearer(key), "content-type": "application/json" };
     request.body = JSON.stringify(body);
   }
   const answer = await send(url, request);
+  if (answer.ok) return read(answer);
   const json = await readJson(answer);
-  if (answer.ok) return json;
   const error = isRecord(json) && isRecord(json.error) ? json.error : {};
   throw new ApiError(
     typeof error.code === "string" ? error.code : codeOf(answer.status),

@@ -3,15 +3,17 @@ import { createContext } from "preact";
 import { useContext } from "preact/hooks";
 import type { Access } from "./access";
 import type { Chat } from "./chat";
+import type { Library } from "./library";
 import type { Socket } from "./socket";
 import type { State } from "./state";
 
 export interface App {
   readonly state: State;
   readonly chat: Chat;
+  readonly library: Library;
   readonly socket: Socket;
   readonly access: Access;
-  navigate(session: string | null): void;
+  navigate(session: string | null, turn?: string | null): void;
   /** Tries a key; null when the server has taken it, else what is wrong, in words. */
   logIn(key: string, keep: boolean): Promise<string | null>;
   logOut(): void;

@@ -8,10 +8,11 @@ import type { Drafts } from "./drafts";
 import { type Trouble, trouble } from "./errors";
 import { titleOf } from "./format";
 import type { HealthWatch } from "./health";
-import type { Session } from "./protocol";
+import { type Library, NO_SETTINGS } from "./library";
+import type { SessionFrame } from "./protocol";
 import type { Outgoing, State } from "./state";
 import type { Streams } from "./streams";
-import { pathOf } from "./tree";
+import { parentKey, pathOf } from "./tree";
 import { isActive, type Turn, turnFromResponse } from "./turn";
 
 export interface ChatOptions {
@@ -20,62 +21,43 @@ export interface ChatOptions {
   streams: Streams;
   drafts: Drafts;
   health: HealthWatch;
+  library: Library;
   /** Puts the session into the address; the page then follows the address. */
   navigate(session: string | null): void;
   newId(): string;
   later(run: () => void, ms: number): unknown;
-  cancelLater(timer: unknown): void;
 }
 
-const UNDO_MS = 6_000;
+const TOAST_MS = 6_000;
+/** With a way back it stays longer. */
+const UNDO_MS = 12_000;
+
+const FRESH = { stop: false, trouble: null } as const;
 
 export class Chat {
   #nextToast = 1;
-  /** Deleted on screen, and on the server once their timer has run. */
-  #deleting = new Map<string, unknown>();
 
   constructor(private readonly options: ChatOptions) {}
 
-  async loadSessions(): Promise<void> {
-    const { state, api } = this.options;
-    try {
-      const page = await api.listSessions();
-      state.sessions.value = page.data.filter((session) => !this.#deleting.has(session.id));
-      state.hasMoreSessions.value = page.has_more;
-      state.sessionsLoad.value = "ready";
-    } catch (error) {
-      if (state.sessionsLoad.peek() !== "ready") state.sessionsLoad.value = this.#trouble(error);
-    }
-  }
-
-  async loadMoreSessions(): Promise<void> {
-    const { state, api } = this.options;
-    const last = state.sessions.peek().at(-1);
-    if (!last) return;
-    try {
-      const page = await api.listSessions(last.id);
-      const known = new Set(state.sessions.peek().map((session) => session.id));
-      const fresh = page.data.filter((one) => !known.has(one.id) && !this.#deleting.has(one.id));
-      state.sessions.value = [...state.sessions.peek(), ...fresh];
-      state.hasMoreSessions.value = page.has_more;
-    } catch (error) {
-      this.toast(this.#trouble(error).title);
-    }
-  }
-
-  /** Shows a session (null: the new chat) and reads its turns; active ones are resumed. */
-  show(session: string | null): void {
+  /**
+   * Shows a session (null: the new chat) and reads its turns; active ones are resumed. With a
+   * `turn`, the branch that has it, and that turn in view.
+   */
+  show(session: string | null, turn: string | null = null): void {
     const { state } = this.options;
     state.current.value = session;
+    state.sought.value = turn;
+    state.editing.value = null;
     state.draft.value = this.options.drafts.get(session);
     state.drawer.value = false;
+    this.options.streams.watch(session);
     if (session === null) return;
     state.setUnread(session, false);
     void this.loadTurns(session);
   }
 
   async loadTurns(session: string): Promise<void> {
-    const { state, api, streams } = this.options;
+    const { state, api, streams, library } = this.options;
     const load = state.load(session);
     if (load.peek() !== "ready") load.value = "loading";
     try {
@@ -83,7 +65,7 @@ export class Chat {
         api.getSession(session),
         api.listTurns(session),
       ]);
-      if (!this.#deleting.has(session)) state.putSession(fresh);
+      if (!state.gone.has(session)) state.putSession(fresh);
       const unheard = responses.filter((response) => !state.live.peek().has(response.id));
       state.putTurns(
         session,
@@ -95,6 +77,8 @@ export class Chat {
         const comes = streams.confirm(turn);
         if (isActive(turn) && !comes) streams.resume(turn);
       }
+      this.#seek(session);
+      if (responses.length > 0) library.nameLater(session);
       load.value = "ready";
     } catch (error) {
       const what = this.#trouble(error);
@@ -107,7 +91,7 @@ export class Chat {
     const { state } = this.options;
     const id = state.current.peek();
     const before = id === null ? undefined : state.session(id)?.revision;
-    await this.loadSessions();
+    await this.options.library.load();
     if (id === null) return;
     const unread = state.load(id).peek() !== "ready";
     if (unread || state.session(id)?.revision !== before) await this.loadTurns(id);
@@ -118,8 +102,29 @@ export class Chat {
     if (this.options.state.sessionsLoad.peek() !== "loading") void this.refresh();
   }
 
+  /** The session on screen changed, by whomever. What is known of its turns is not read again. */
+  happened(frame: SessionFrame): void {
+    const { state } = this.options;
+    const { conversation: id, change, response_id: turn, session } = frame;
+    if (change === "deleted" && !state.gone.has(id)) state.dropSession(id);
+    if (session === null || state.gone.has(id)) return;
+    const known = state.session(id)?.revision;
+    state.putSession(session);
+    const isNews = turn !== null && change === "turn_started" && !state.turn(turn);
+    const isBehind = change === null && known !== undefined && known !== frame.revision;
+    if (isNews || isBehind || frame.resync) void this.loadTurns(id);
+  }
+
+  /** Another window changed a session; this one may have it on screen. */
+  heard(session: string): void {
+    const { state, library } = this.options;
+    void library.load();
+    if (state.current.peek() === session && !state.gone.has(session)) void this.loadTurns(session);
+  }
+
   send(text: string): void {
     const { state, streams } = this.options;
+    state.sought.value = null;
     const session = state.current.peek();
     if (session === null) {
       void this.#open(text);
@@ -128,7 +133,7 @@ export class Chat {
     for (const failed of state.outgoing.peek()) {
       if (failed.session === session && failed.trouble) state.dropOutgoing(failed.id);
     }
-    this.#touch(session);
+    state.raiseSession(session);
     streams.request(this.#outgoing(session, this.#parentForNext(session), text));
   }
 
@@ -153,6 +158,38 @@ export class Chat {
   regenerate(turn: Turn): void {
     const request = this.#outgoing(turn.session, turn.parent, turn.input);
     this.options.streams.request({ ...request, regenerates: turn.id });
+  }
+
+  /** Goes on with a reply that was cut: a sibling that begins with what there is. */
+  continue(turn: Turn): void {
+    const request = this.#outgoing(turn.session, turn.parent, turn.input);
+    this.options.streams.request({ ...request, continues: turn.id });
+  }
+
+  /** Shows another version of a turn, and makes its branch the one that is gone on with. */
+  choose(session: string, turn: Turn): void {
+    const { state, api } = this.options;
+    state.choose(session, parentKey(turn.parent), turn.id);
+    const path = pathOf(state.structure(session), null, state.choices(session).peek());
+    const leaf = path.at(-1)?.turn;
+    const runs = [...state.live.peek().values()].includes(session);
+    if (!leaf || leaf.session !== session || runs) return;
+    // On screen it is chosen all the same; the next message names its parent.
+    api.setHead(session, leaf.id).then(
+      (fresh) => state.putSession(fresh),
+      () => undefined,
+    );
+  }
+
+  /** Opens the last message on screen for editing, where it is one of this session. */
+  editLast(): void {
+    const { state } = this.options;
+    const session = state.current.peek();
+    if (session === null || [...state.live.peek().values()].includes(session)) return;
+    const head = state.session(session)?.head ?? null;
+    const path = pathOf(state.structure(session), head, state.choices(session).peek());
+    const last = path.at(-1)?.turn;
+    if (last?.session === session) state.editing.value = last.id;
   }
 
   /** The same place in the conversation with another message. */
@@ -187,36 +224,12 @@ export class Chat {
     }
   }
 
-  /** Hides the session at once and deletes it when the time for undo is over. */
-  delete(session: Session): void {
-    const { state, navigate } = this.options;
-    state.dropSession(session.id);
-    if (state.current.peek() === session.id) navigate(null);
-    const timer = this.options.later(() => void this.#finishDelete(session), UNDO_MS);
-    this.#deleting.set(session.id, timer);
-    const undo = () => {
-      this.options.cancelLater(this.#deleting.get(session.id));
-      this.#deleting.delete(session.id);
-      state.putSession(session);
-    };
-    this.toast("Chat deleted", { label: "Undo", run: undo });
-  }
-
-  /** The page is going: deletes that wait for an undo that can't come any more. */
-  finishDeletes(): void {
-    for (const [id, timer] of this.#deleting) {
-      this.options.cancelLater(timer);
-      void this.options.api.deleteSession(id).catch(() => undefined);
-    }
-    this.#deleting.clear();
-  }
-
   toast(text: string, action: { label: string; run(): void } | null = null): void {
     const { toasts } = this.options.state;
     const id = this.#nextToast++;
     // One more than can be seen at once is enough to read.
     toasts.value = [...toasts.peek().slice(-2), { id, text, action }];
-    this.options.later(() => this.dismiss(id), UNDO_MS);
+    this.options.later(() => this.dismiss(id), action === null ? TOAST_MS : UNDO_MS);
   }
 
   dismiss(id: number): void {
@@ -226,7 +239,11 @@ export class Chat {
 
   /** A turn ended: the list's order, and the engine's health when it failed. */
   turnEnded(turn: Turn): void {
-    this.#touch(turn.session);
+    // From here on the chat's tokens are the loaded model's.
+    if (this.options.state.session(turn.session)?.model_state !== "loaded")
+      void this.#look(turn.session);
+    this.options.state.raiseSession(turn.session);
+    this.options.library.nameLater(turn.session);
     if (turn.error) this.options.health.check();
   }
 
@@ -239,7 +256,9 @@ export class Chat {
     const { state, api, streams, drafts, navigate } = this.options;
     state.opening.value = { text, trouble: null };
     try {
-      const session = await api.createSession(titleOf(text));
+      const settings = state.newSettings.peek();
+      const session = await api.createSession(settings);
+      state.newSettings.value = NO_SETTINGS;
       state.putSession(session);
       state.load(session.id).value = "ready";
       streams.request(this.#outgoing(session.id, null, text));
@@ -254,41 +273,48 @@ export class Chat {
     }
   }
 
-  async #finishDelete(session: Session): Promise<void> {
-    if (!this.#deleting.has(session.id)) return;
+  async #look(session: string): Promise<void> {
+    const { state, api } = this.options;
     try {
-      await this.options.api.deleteSession(session.id);
+      const fresh = await api.getSession(session);
+      if (!state.gone.has(session)) state.putSession(fresh);
     } catch (error) {
-      const gone = error instanceof ApiError && error.status === 404;
-      if (!gone) {
-        this.options.state.putSession(session);
-        this.toast(`The chat could not be deleted. ${this.#trouble(error).title}`);
-      }
+      // It is only a little out of date; nothing was asked for that could fail on screen.
+      this.#trouble(error);
     }
-    this.#deleting.delete(session.id);
   }
 
-  #outgoing(session: string, parent: string | null, text: string): Outgoing {
-    const id = this.options.newId();
-    return { id, session, parent, text, regenerates: null, stop: false, trouble: null };
-  }
-
-  /** The turn that a new message follows: the last on screen, but never an empty failure. */
-  #parentForNext(session: string): string | null {
+  /** Chooses the branch that leads to the turn that is sought; one that is not there is dropped. */
+  #seek(session: string): void {
     const { state } = this.options;
+    const sought = state.sought.peek();
+    if (sought === null || state.current.peek() !== session) return;
+    const byId = new Map(state.structure(session).map((turn) => [turn.id, turn]));
+    let turn = byId.get(sought);
+    if (!turn) state.sought.value = null;
+    for (let step = 0; turn && step <= byId.size; step += 1) {
+      state.choose(session, parentKey(turn.parent), turn.id);
+      turn = turn.parent === null ? undefined : byId.get(turn.parent);
+    }
+  }
+
+  #outgoing(session: string, parent: string | null | undefined, text: string): Outgoing {
+    const id = this.options.newId();
+    return { id, session, parent, text, regenerates: null, continues: null, ...FRESH };
+  }
+
+  /**
+   * The turn that a new message follows: the last on screen, but never an empty failure. While the
+   * turns are not known yet (undefined) the server knows the last one.
+   */
+  #parentForNext(session: string): string | null | undefined {
+    const { state } = this.options;
+    if (state.load(session).peek() !== "ready") return undefined;
     const head = state.session(session)?.head ?? null;
     const path = pathOf(state.structure(session), head, state.choices(session).peek());
     const last = path.at(-1)?.turn;
     if (!last) return null;
     return last.status === "failed" && !last.text ? last.parent : last.id;
-  }
-
-  #touch(session: string): void {
-    const { state } = this.options;
-    const known = state.session(session);
-    // The server's clock is not ours; the most recent known second puts it on top all the same.
-    const newest = Math.max(...state.sessions.peek().map((one) => one.updated_at));
-    if (known) state.putSession({ ...known, updated_at: newest });
   }
 
   #trouble(error: unknown): Trouble {

@@ -34,6 +34,9 @@ const TITLES: Record<string, string> = {
   missing_scope: "This key is good, but not for this.",
   rate_limit_exceeded: "Too many requests in a minute. Try again in a moment.",
   too_many_turns: "As many replies are being written as you may have at once.",
+  too_many_frames: "This page has sent too much at once.",
+  too_many_sockets: "The server has as many connections as it can hold.",
+  too_many_owner_sockets: "You have as many windows open as you may have at once.",
   internal: "Something went wrong on the server.",
 };
 
@@ -53,6 +56,9 @@ const RETRYABLE = new Set([
   "draining",
   "store_unavailable",
   "unavailable",
+  "too_many_frames",
+  "too_many_sockets",
+  "too_many_owner_sockets",
   "internal",
 ]);
 

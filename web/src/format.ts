@@ -17,6 +17,18 @@ export function nameOf(session: Session, firstInput: string | undefined): string
   return session.title?.trim() || titleOf(firstInput ?? "") || "Untitled chat";
 }
 
+/** What the loaded model has to do with a chat's tokens; null when they are its own. */
+export function modelNote(session: Session): string | null {
+  switch (session.model_state) {
+    case "other_model":
+      return `Written with ${session.model}. The next message reads the whole chat anew, once.`;
+    case "fingerprint_changed":
+      return "The model has changed since. The next message reads the whole chat anew, once.";
+    default:
+      return null;
+  }
+}
+
 export function duration(ms: number): string {
   if (ms < 1_000) return `${Math.round(ms)} ms`;
   return `${(ms / 1_000).toFixed(ms < 10_000 ? 1 : 0)} s`;

@@ -6,17 +6,21 @@ import { type Api, ApiError, createApi } from "./api";
 import { type App, AppContext } from "./app";
 import { Chat } from "./chat";
 import { Page } from "./components/Page";
+import { download } from "./download";
 import { Drafts } from "./drafts";
 import { trouble } from "./errors";
 import { HealthWatch, isComing } from "./health";
-import { hashOf, sessionInHash } from "./route";
+import { Library } from "./library";
+import { hashOf, placeIn } from "./route";
 import { type RawSocket, Socket } from "./socket";
 import { State } from "./state";
 import { Streams } from "./streams";
+import { Tabs } from "./tabs";
 import "./styles/index.css";
 
 const HIDDEN_FLUSH_MS = 250;
 const RESUME_AGAIN_MS = 2_000;
+const QUIET_MS = 3_000;
 
 function compose(): App {
   const base = new URL(".", document.baseURI);
@@ -25,15 +29,22 @@ function compose(): App {
   const api = createApi(base.pathname, access);
   const drafts = new Drafts(storage(() => window.localStorage));
   const health = new HealthWatch(api, state, (run, ms) => setTimeout(run, ms));
-  const navigate = (session: string | null) => {
-    location.hash = hashOf(session);
+  const navigate = (session: string | null, turn: string | null = null) => {
+    location.hash = hashOf(session, turn);
   };
+  const tabs = new Tabs(`splice ${base.pathname}`, (session) => chat.heard(session));
   const streams = new Streams({
     state,
     send: (frame) => socket.send(frame),
     schedule: onNextFrame,
     holds: () => isComing(state.health.peek()),
-    onEnded: (turn) => chat.turnEnded(turn),
+    onBegun: (turn) => tabs.tell(turn.session),
+    onEnded: (turn) => {
+      chat.turnEnded(turn);
+      // The list of every window has its order from this.
+      tabs.tell(turn.session);
+    },
+    onSession: (frame) => chat.happened(frame),
     onTrouble: (what) => chat.toast(what.title),
     later: (run) => setTimeout(run, RESUME_AGAIN_MS),
   });
@@ -44,7 +55,10 @@ function compose(): App {
         streams.onOpen();
         chat.recover();
       },
-      onFrame: (frame) => streams.onFrame(frame),
+      onFrame: (frame) => {
+        heardAt = performance.now();
+        streams.onFrame(frame);
+      },
       onTooLarge: () => streams.onTooLarge(),
       onRefused: () => access.refused(access.key.peek(), 401),
       onLink: (link) => {
@@ -55,18 +69,34 @@ function compose(): App {
     { set: (run, ms) => setTimeout(run, ms), clear: (timer) => clearTimeout(timer as number) },
     Math.random,
   );
+  const library = new Library({
+    state,
+    api,
+    health,
+    navigate,
+    toast: (text, action) => chat.toast(text, action),
+    save: download,
+    onChanged: (session) => tabs.tell(session),
+    later: (run, ms) => setTimeout(run, ms),
+  });
   const chat = new Chat({
     state,
     api,
     streams,
     drafts,
     health,
+    library,
     navigate,
     newId,
     later: (run, ms) => setTimeout(run, ms),
-    cancelLater: (timer) => clearTimeout(timer as number),
   });
   health.check();
+  let heardAt = performance.now();
+  setInterval(() => {
+    // A reply that stands still may wait for an engine that is being started again.
+    const isQuiet = performance.now() - heardAt > QUIET_MS;
+    if (isQuiet && state.live.peek().size > 0) health.check();
+  }, QUIET_MS);
   effect(() => {
     if (state.health.value === "ready") untracked(() => streams.release());
   });
@@ -81,31 +111,41 @@ function compose(): App {
     }
     state.forget();
     access.accept(key, keep);
-    begin({ chat, socket });
+    begin({ chat, library, socket });
     return null;
   };
   const logOut = () => {
-    chat.finishDeletes();
     access.logOut();
     streams.flush();
     drafts.forget();
     state.forget();
     navigate(null);
   };
-  return { state, chat, socket, access, navigate, logIn, logOut };
+  return { state, chat, library, socket, access, navigate, logIn, logOut };
 }
 
-function begin({ chat, socket }: Pick<App, "chat" | "socket">): void {
-  chat.show(sessionInHash(location.hash));
-  void chat.loadSessions();
+function begin({ chat, library, socket }: Pick<App, "chat" | "library" | "socket">): void {
+  const { session, turn } = placeIn(location.hash);
+  chat.show(session, turn);
+  void library.load();
   socket.start();
 }
 
 function follow(app: App): void {
-  const showAddressed = () => app.chat.show(sessionInHash(location.hash));
-  window.addEventListener("hashchange", showAddressed);
-  window.addEventListener("online", () => app.socket.nudge());
-  window.addEventListener("pagehide", () => app.chat.finishDeletes());
+  const { state } = app;
+  window.addEventListener("hashchange", () => {
+    const { session, turn } = placeIn(location.hash);
+    app.chat.show(session, turn);
+  });
+  state.online.value = navigator.onLine;
+  window.addEventListener("offline", () => {
+    state.online.value = false;
+    app.socket.nudge();
+  });
+  window.addEventListener("online", () => {
+    state.online.value = true;
+    app.socket.nudge();
+  });
   document.addEventListener("visibilitychange", () => {
     if (document.visibilityState !== "visible") return;
     app.socket.nudge();

@@ -1,65 +1,61 @@
 /**
- * The wire's types, as docs/protocol.md states them, and the readers that turn unknown JSON into
- * them. Only what the page uses is named; a reader never throws on a missing optional field.
+ * The wire's types, generated from the API's document, and the readers that turn unknown JSON into
+ * them. Only what the page uses is picked; a reader never throws on a missing optional field.
  */
+import type * as wire from "./openapi";
 
-export interface Session {
-  id: string;
-  title: string | null;
-  model: string;
-  head: string | null;
-  forked_from: string | null;
-  revision: number;
-  created_at: number;
-  updated_at: number;
-}
+export type Session = Pick<
+  wire.SessionAnswer,
+  | "id"
+  | "title"
+  | "instructions"
+  | "model"
+  | "model_state"
+  | "reasoning"
+  | "sampling"
+  | "pinned"
+  | "auto_title"
+  | "head"
+  | "forked_from"
+  | "revision"
+  | "created_at"
+  | "updated_at"
+>;
 
-export interface SessionPage {
-  data: Session[];
-  has_more: boolean;
-  last_id: string | null;
-}
+export type SessionPage = Pick<wire.SessionList, "has_more" | "last_id"> & { data: Session[] };
 
-export type Status = "in_progress" | "completed" | "incomplete" | "cancelled" | "failed";
+export type Sampling = wire.SamplingBody;
+export type SessionPatch = Partial<wire.SessionPatch>;
+export type Reasoning = wire.ReasoningPolicy;
 
-export interface WireError {
-  code: string;
-  message: string;
-  /** Whether trying again can help, where the server says so. */
-  retryable?: boolean;
-}
+export type Hit = Pick<
+  wire.HitAnswer,
+  "id" | "kind" | "conversation" | "response_id" | "role" | "snippet" | "highlights"
+>;
+export type HitPage = Pick<wire.HitList, "has_more" | "last_id"> & { data: Hit[] };
 
-export interface Metrics {
-  ttft_ms: number | null;
-  tokens_per_second: number | null;
-  input_tokens: number;
-  output_tokens: number;
-  kv: {
-    reused: number;
-    computed: number;
-    reason: string | null;
-    diverged_at: number | null;
-  };
-}
+export type Status = wire.TurnAnswer["status"];
 
-interface Part {
-  type: string;
-  text?: string;
-}
+/** `retryable`: whether trying again can help, where the server says so. */
+export type WireError = Pick<wire.Retryable, "code" | "message"> & { retryable?: boolean };
+
+export type Metrics = Pick<
+  wire.MetricsEvent,
+  "ttft_ms" | "tokens_per_second" | "input_tokens" | "output_tokens"
+> & { kv: Pick<wire.Reused, "reused" | "computed" | "reason" | "diverged_at"> };
 
 interface Item {
   type: string;
   role?: string;
-  content?: Part[] | string;
+  content?: { type: string; text?: string }[] | string;
 }
 
-export interface Response {
-  id: string;
-  created_at: number;
-  status: Status;
+export interface Response
+  extends Pick<
+    wire.TurnAnswer,
+    "id" | "created_at" | "status" | "incomplete_details" | "previous_response_id"
+  > {
   error: WireError | null;
-  incomplete_details: { reason: string } | null;
-  previous_response_id: string | null;
   conversation: { id: string } | null;
   input: Item[];
   output: Item[];
@@ -85,29 +81,36 @@ export interface ErrorFrame {
   event_id: string | null;
 }
 
+/** What happens to a watched session: `changed` for each revision, `state` for where it stands. */
+export interface SessionFrame {
+  type: (wire.SessionStateFrame | wire.SessionChangedFrame)["type"];
+  conversation: string;
+  revision: number;
+  /** More has happened than can be told. */
+  resync: boolean;
+  /** As the server names it; one that the page does not know changes the session all the same. */
+  change: wire.SessionChangedFrame["change"] | null;
+  response_id: string | null;
+  session: Session | null;
+}
+
 export interface Pong {
   type: "pong";
   nonce: unknown;
 }
 
-export type ServerFrame = TurnEvent | ErrorFrame | Pong;
+export type ServerFrame = TurnEvent | SessionFrame | ErrorFrame | Pong;
 
 export type ClientFrame =
-  | {
-      type: "response.create";
-      conversation: string;
-      input: string;
-      client_turn_id: string;
-      parent: string | null;
-      event_id: string;
-    }
-  | { type: "response.regenerate"; response_id: string; client_turn_id: string; event_id: string }
-  | { type: "response.cancel"; response_id: string; event_id: string }
-  | { type: "response.resume"; response_id: string; starting_after: number; event_id: string }
-  | { type: "ping"; nonce: number };
+  | Exclude<wire.ClientFrame, wire.PingFrame>
+  | (Pick<wire.PingFrame, "type"> & { nonce: number });
 
 export function isTurnEvent(frame: ServerFrame): frame is TurnEvent {
   return "sequence_number" in frame;
+}
+
+export function isSessionFrame(frame: ServerFrame): frame is SessionFrame {
+  return frame.type === "splice:session.state" || frame.type === "splice:session.changed";
 }
 
 /** The frame, or null when the text is none: the page goes on with what it understands. */
@@ -133,6 +136,8 @@ export function readFrame(text: string): ServerFrame | null {
       event_id: typeof value.event_id === "string" ? value.event_id : null,
     };
   }
+  if (value.type === "splice:session.state" || value.type === "splice:session.changed")
+    return readSessionFrame(value.type, value);
   if (value.type === "pong") return { type: "pong", nonce: value.nonce };
   if (
     typeof value.sequence_number !== "number" ||
@@ -142,6 +147,20 @@ export function readFrame(text: string): ServerFrame | null {
     return null;
   }
   return value as TurnEvent;
+}
+
+function readSessionFrame(
+  type: SessionFrame["type"],
+  value: Record<string, unknown>,
+): SessionFrame | null {
+  const { conversation, revision, change, response_id } = value;
+  if (typeof conversation !== "string" || typeof revision !== "number") return null;
+  return {
+    ...{ type, conversation, revision, resync: value.resync === true },
+    change: typeof change === "string" ? (change as SessionFrame["change"]) : null,
+    response_id: typeof response_id === "string" ? response_id : null,
+    session: isRecord(value.session) ? (value.session as unknown as Session) : null,
+  };
 }
 
 /** The text of all messages among the items, a blank line between two. */

@@ -1,10 +1,19 @@
-/** The session on screen is in the address (`#/c/conv_…`), so that reload and back work. */
+/**
+ * The session on screen is in the address, so that reload and back work: `#/c/conv_…`, and
+ * `#/c/conv_…/resp_…` where one of its turns is what is looked for.
+ */
 
-export function sessionInHash(hash: string): string | null {
-  const found = /^#\/c\/([\w-]+)$/.exec(hash);
-  return found?.[1] ?? null;
+export interface Place {
+  readonly session: string | null;
+  readonly turn: string | null;
 }
 
-export function hashOf(session: string | null): string {
-  return session === null ? "#/" : `#/c/${session}`;
+export function placeIn(hash: string): Place {
+  const found = /^#\/c\/([\w-]+)(?:\/([\w-]+))?$/.exec(hash);
+  return { session: found?.[1] ?? null, turn: found?.[2] ?? null };
+}
+
+export function hashOf(session: string | null, turn: string | null = null): string {
+  if (session === null) return "#/";
+  return turn === null ? `#/c/${session}` : `#/c/${session}/${turn}`;
 }

@@ -7,7 +7,8 @@
  */
 import { batch, type Signal, signal } from "@preact/signals";
 import type { Trouble } from "./errors";
-import type { Session } from "./protocol";
+import { NO_SETTINGS, type Settings } from "./library";
+import type { Hit, Session } from "./protocol";
 import type { Link } from "./socket";
 import { isActive, type Turn } from "./turn";
 
@@ -16,10 +17,13 @@ export interface Outgoing {
   /** The `client_turn_id`, and the frame's `event_id`. */
   readonly id: string;
   readonly session: string;
-  readonly parent: string | null;
+  /** The turn it follows (null: a new beginning); undefined: whichever is the head there. */
+  readonly parent: string | null | undefined;
   readonly text: string;
   /** The turn whose sibling this is to be, when it is a regeneration. */
   readonly regenerates: string | null;
+  /** The cut turn that this goes on with. */
+  readonly continues: string | null;
   /** Stop was pressed before the turn had an id. */
   readonly stop: boolean;
   readonly trouble: Trouble | null;
@@ -41,12 +45,34 @@ export interface Toast {
   readonly action: { readonly label: string; run(): void } | null;
 }
 
+/** What was looked for, and what was found so far. */
+export interface Search {
+  readonly words: string;
+  readonly load: Load;
+  readonly hits: readonly Hit[];
+  readonly hasMore: boolean;
+}
+
+/** What lies over the page; a session of null is the chat that does not exist yet. */
+export type Dialog =
+  | { readonly kind: "keys" }
+  | { readonly kind: "rename"; readonly session: string }
+  | { readonly kind: "settings"; readonly session: string | null };
+
 export class State {
   readonly sessions = signal<readonly Session[]>([]);
   readonly hasMoreSessions = signal(false);
   readonly sessionsLoad = signal<Load>("loading");
+  /** Deleted here: a list that was asked for before does not bring them back. */
+  readonly gone = new Set<string>();
+  readonly search = signal<Search | null>(null);
+  /** What the next new chat is to be made with. */
+  readonly newSettings = signal<Settings>(NO_SETTINGS);
+  readonly dialog = signal<Dialog | null>(null);
   /** The session on screen; null is the new chat. */
   readonly current = signal<string | null>(null);
+  /** The turn that the reader came for, until it is in view. */
+  readonly sought = signal<string | null>(null);
   readonly outgoing = signal<readonly Outgoing[]>([]);
   /** The first message of a chat whose session is being made. */
   readonly opening = signal<{ text: string; trouble: Trouble | null } | null>(null);
@@ -57,8 +83,12 @@ export class State {
   readonly unread = signal<ReadonlySet<string>>(new Set());
   readonly toasts = signal<readonly Toast[]>([]);
   readonly link = signal<Link>("stopped");
+  /** Whether the machine has a network at all, as the browser sees it. */
+  readonly online = signal(true);
   readonly health = signal<Health>("checking");
   readonly healthDetail = signal<string | null>(null);
+  /** The turn whose message is being edited. */
+  readonly editing = signal<string | null>(null);
   /** How often something was sent: each time the end comes into view. */
   readonly sends = signal(0);
   /** What stands in the message box. */
@@ -77,6 +107,12 @@ export class State {
       this.#members.clear();
       this.#choices.clear();
       this.#loads.clear();
+      this.gone.clear();
+      this.search.value = null;
+      this.newSettings.value = NO_SETTINGS;
+      this.dialog.value = null;
+      this.sought.value = null;
+      this.editing.value = null;
       this.sessions.value = [];
       this.hasMoreSessions.value = false;
       this.sessionsLoad.value = "loading";
@@ -144,9 +180,31 @@ export class State {
     });
   }
 
+  /** An answer that was overtaken by a newer one changes nothing. */
   putSession(session: Session): void {
+    const known = this.sessions.peek().find((other) => other.id === session.id);
+    if (known && known.revision > session.revision) return;
+    if (known && known.pinned === session.pinned && known.updated_at === session.updated_at) {
+      // Where the server put it: it tells moments apart that share a second.
+      this.sessions.value = this.sessions.peek().map((one) => (one === known ? session : one));
+      return;
+    }
     const rest = this.sessions.peek().filter((other) => other.id !== session.id);
-    this.sessions.value = [session, ...rest].sort((a, b) => b.updated_at - a.updated_at);
+    this.sessions.value = [session, ...rest].sort(
+      (a, b) => Number(b.pinned) - Number(a.pinned) || b.updated_at - a.updated_at,
+    );
+  }
+
+  /** It was used just now. */
+  raiseSession(id: string): void {
+    const known = this.session(id);
+    if (!known) return;
+    // The server's clock is not ours; the most recent known second puts it on top all the same.
+    const newest = Math.max(...this.sessions.peek().map((one) => one.updated_at));
+    batch(() => {
+      this.dropSession(id);
+      this.putSession({ ...known, updated_at: newest });
+    });
   }
 
   dropSession(id: string): void {

@@ -11,8 +11,10 @@ import { type Trouble, trouble } from "./errors";
 import {
   type ClientFrame,
   type ErrorFrame,
+  isSessionFrame,
   isTurnEvent,
   type ServerFrame,
+  type SessionFrame,
   type TurnEvent,
 } from "./protocol";
 import type { Outgoing, State } from "./state";
@@ -26,7 +28,11 @@ export interface StreamsOptions {
   holds(): boolean;
   /** Runs the flush soon, once: an animation frame in a visible page. */
   schedule(flush: () => void): void;
+  /** A turn that was asked for here has begun. */
+  onBegun(turn: Turn): void;
   onEnded(turn: Turn): void;
+  /** Something happened to the session that is watched. */
+  onSession(frame: SessionFrame): void;
   /** An error that no request of ours asked for. */
   onTrouble(trouble: Trouble): void;
   /** Tries a failed resume again after a while. */
@@ -35,6 +41,7 @@ export interface StreamsOptions {
 
 const RESUME = "resume:";
 const CANCEL = "cancel:";
+const WATCH = "watch:";
 
 export class Streams {
   #queue: ServerFrame[] = [];
@@ -42,6 +49,9 @@ export class Streams {
   #sent = new Set<string>();
   /** Turns with a gap whose resume is on its way: their later events wait for it. */
   #resuming = new Set<string>();
+
+  /** The session on screen: others are heard of when they are looked at. */
+  #watched: string | null = null;
 
   constructor(private readonly options: StreamsOptions) {}
 
@@ -66,6 +76,7 @@ export class Streams {
 
   onOpen(): void {
     this.flush();
+    if (this.#watched !== null) this.#send("session.subscribe", this.#watched);
     this.#sent.clear();
     this.#resuming.clear();
     const { state } = this.options;
@@ -93,7 +104,17 @@ export class Streams {
     state.choose(turn.session, parentKey(turn.parent), turn.id);
     state.dropOutgoing(outgoing.id);
     if (outgoing.stop && isActive(turn)) this.cancel(turn.id);
+    this.options.onBegun(turn);
     return comes;
+  }
+
+  /** Hears of everything that happens to one session, whoever does it, and of no other. */
+  watch(session: string | null): void {
+    const before = this.#watched;
+    this.#watched = session;
+    if (before === session) return;
+    if (before !== null) this.#send("session.unsubscribe", before);
+    if (session !== null) this.#send("session.subscribe", session);
   }
 
   /** The engine is ready: what was held goes out. */
@@ -120,29 +141,19 @@ export class Streams {
     batch(() => {
       for (const frame of frames) {
         if (isTurnEvent(frame)) this.#event(frame);
+        else if (isSessionFrame(frame)) this.options.onSession(frame);
         else if (frame.type === "error") this.#error(frame as ErrorFrame);
       }
     });
   }
 
+  #send(type: "session.subscribe" | "session.unsubscribe", conversation: string): void {
+    this.options.send({ type, conversation, event_id: WATCH + conversation });
+  }
+
   #dispatch(outgoing: Outgoing): void {
     if (this.options.holds()) return;
-    const frame: ClientFrame =
-      outgoing.regenerates === null
-        ? {
-            type: "response.create",
-            conversation: outgoing.session,
-            input: outgoing.text,
-            client_turn_id: outgoing.id,
-            parent: outgoing.parent,
-            event_id: outgoing.id,
-          }
-        : {
-            type: "response.regenerate",
-            response_id: outgoing.regenerates,
-            client_turn_id: outgoing.id,
-            event_id: outgoing.id,
-          };
+    const frame = frameOf(outgoing);
     if (this.options.send(frame)) this.#sent.add(outgoing.id);
   }
 
@@ -187,6 +198,7 @@ export class Streams {
     const id = frame.event_id;
     if (id?.startsWith(RESUME)) this.#resumeFailed(id.slice(RESUME.length), what);
     else if (id?.startsWith(CANCEL)) this.options.state.setStopping(id.slice(CANCEL.length), false);
+    else if (id?.startsWith(WATCH)) return;
     else if (id === null || !this.#fail(id, what)) this.options.onTrouble(what);
   }
 
@@ -216,4 +228,15 @@ export class Streams {
   #outgoing(id: string): Outgoing | undefined {
     return this.options.state.outgoing.peek().find((outgoing) => outgoing.id === id);
   }
+}
+
+function frameOf(outgoing: Outgoing): ClientFrame {
+  const ids = { client_turn_id: outgoing.id, event_id: outgoing.id };
+  if (outgoing.regenerates !== null)
+    return { type: "response.regenerate", response_id: outgoing.regenerates, ...ids };
+  if (outgoing.continues !== null)
+    return { type: "response.continue", response_id: outgoing.continues, ...ids };
+  const { session, text, parent } = outgoing;
+  const place = parent === undefined ? {} : { parent };
+  return { type: "response.create", conversation: session, input: text, ...place, ...ids };
 }

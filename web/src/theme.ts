@@ -12,9 +12,7 @@ function stored(): Theme {
 
 export const theme = signal<Theme>(stored());
 
-export function nextTheme(): void {
-  const order: Theme[] = ["system", "light", "dark"];
-  const next = order[(order.indexOf(theme.value) + 1) % order.length] ?? "system";
+export function setTheme(next: Theme): void {
   theme.value = next;
   if (next === "system") delete document.documentElement.dataset.theme;
   else document.documentElement.dataset.theme = next;

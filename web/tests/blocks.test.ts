@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
-import { CODE, HOSTILE, TIDES } from "../dev/replies.mjs";
 import { NOTHING, Splitter, split } from "../src/blocks";
+import { CODE, HOSTILE, TIDES } from "./replies";
 
 const TEXTS: Record<string, string> = {
   tides: TIDES,

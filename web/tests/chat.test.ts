@@ -1,113 +1,16 @@
 import { describe, expect, it } from "vitest";
-import { type Api, ApiError } from "../src/api";
-import { Chat } from "../src/chat";
-import { Drafts } from "../src/drafts";
-import { HealthWatch } from "../src/health";
-import type { ClientFrame, Response, Session } from "../src/protocol";
-import { State } from "../src/state";
-import { Streams } from "../src/streams";
-import { FakeTimers, last } from "./fakes";
-import { CONVERSATION, ended, response, session } from "./samples";
-
-interface Server {
-  sessions: Session[];
-  turns: Response[];
-  deleted: string[];
-  forks: unknown[];
-  down: boolean;
-}
-
-function fakeApi(server: Server): Api {
-  const up = () => {
-    if (server.down) throw new ApiError("offline", "", 0);
-  };
-  return {
-    async listSessions() {
-      up();
-      return { data: server.sessions, has_more: false, last_id: null };
-    },
-    async getSession(id) {
-      up();
-      return server.sessions.find((one) => one.id === id) ?? session({ id });
-    },
-    async createSession(title) {
-      up();
-      const made = session({ id: "conv_new", title });
-      server.sessions.push(made);
-      return made;
-    },
-    async deleteSession(id) {
-      up();
-      server.deleted.push(id);
-    },
-    async listTurns() {
-      up();
-      return server.turns;
-    },
-    async fork(...asked) {
-      up();
-      server.forks.push(asked);
-      return session({ id: "conv_fork", forked_from: "resp_1" });
-    },
-    async checkKey() {
-      up();
-    },
-    async ticket() {
-      return "wst_1";
-    },
-    async readiness() {
-      return { ready: true, state: "ready", detail: null };
-    },
-  };
-}
-
-function setUp() {
-  const server: Server = { sessions: [session()], turns: [], deleted: [], forks: [], down: false };
-  const state = new State();
-  const api = fakeApi(server);
-  const sent: ClientFrame[] = [];
-  const timers = new FakeTimers();
-  const streams = new Streams({
-    state,
-    send: (frame) => sent.push(frame) > 0,
-    holds: () => false,
-    schedule: (flush) => flush(),
-    onEnded: () => undefined,
-    onTrouble: () => undefined,
-    later: () => undefined,
-  });
-  const drafts = new Drafts(null);
-  const went: (string | null)[] = [];
-  let ids = 0;
-  const chat: Chat = new Chat({
-    state,
-    api,
-    streams,
-    drafts,
-    health: new HealthWatch(api, state, () => undefined),
-    navigate: (to) => {
-      went.push(to);
-      chat.show(to);
-    },
-    newId: () => `turn-${++ids}`,
-    later: (run, ms) => timers.set(run, ms),
-    cancelLater: (timer) => timers.clear(timer),
-  });
-  return { server, state, chat, sent, timers, went };
-}
-
-/** Lets everything that waits for an answer of the fake server go on. */
-const settled = () => new Promise((resolve) => setTimeout(resolve));
+import { last, settled, setUp } from "./desk";
+import { CONVERSATION, ended, response } from "./samples";
 
 describe("a new chat", () => {
-  it("makes its session with the first message, titled by its first words", async () => {
+  it("makes its session with the first message, and leaves the title to the server", async () => {
     const { chat, state, sent, went } = setUp();
     chat.show(null);
     chat.send("What is the tide?\nExplain.");
     expect(state.opening.value?.text).toBe("What is the tide?\nExplain.");
     await settled();
     expect(went).toEqual(["conv_new"]);
-    expect(state.session("conv_new")?.title).toBe("What is the tide? Explain.");
+    expect(state.session("conv_new")?.title).toBeNull();
     expect(sent[0]).toMatchObject({
       type: "response.create",
       conversation: "conv_new",
@@ -189,6 +92,17 @@ describe("a chat", () => {
     expect(state.load(CONVERSATION).value).toBe("ready");
   });
 
+  it("follows the server's last turn as long as its turns are not known here", async () => {
+    const { chat, sent, server } = setUp();
+    server.turns = [ended("a")];
+    chat.show(CONVERSATION);
+    chat.send("Before they are read");
+    expect(last(sent)).not.toHaveProperty("parent");
+    await settled();
+    chat.send("And after");
+    expect(last(sent)).toMatchObject({ parent: "resp_1" });
+  });
+
   it("edits by a sibling of the turn, and regenerates by its id", async () => {
     const { chat, state, server, sent } = setUp();
     server.turns = [ended("a")];
@@ -228,52 +142,5 @@ describe("a chat", () => {
     await chat.fork(last(state.structure(CONVERSATION)));
     expect(server.forks).toEqual([[CONVERSATION, "resp_1", "Hello"]]);
     expect(went).toEqual(["conv_fork"]);
-  });
-});
-
-describe("deleting", () => {
-  it("can be undone, and nothing was deleted then", async () => {
-    const { chat, state, server, timers } = setUp();
-    await chat.loadSessions();
-    chat.delete(session());
-    expect(state.sessions.value).toEqual([]);
-    last(state.toasts.value).action?.run();
-    timers.pass(10_000);
-    await settled();
-    expect(server.deleted).toEqual([]);
-    expect(state.sessions.value.length).toBe(1);
-  });
-
-  it("happens when the time for undo is over", async () => {
-    const { chat, server, timers } = setUp();
-    await chat.loadSessions();
-    chat.delete(session());
-    timers.pass(6_000);
-    await settled();
-    expect(server.deleted).toEqual([CONVERSATION]);
-  });
-
-  it("is not undone by a list that is read meanwhile", async () => {
-    const { chat, state } = setUp();
-    chat.delete(session());
-    await chat.loadSessions();
-    expect(state.sessions.value).toEqual([]);
-  });
-
-  it("happens at once when the page goes", () => {
-    const { chat, server } = setUp();
-    chat.delete(session());
-    chat.finishDeletes();
-    expect(server.deleted).toEqual([CONVERSATION]);
-  });
-
-  it("brings the chat back when the server refuses", async () => {
-    const { chat, state, server, timers } = setUp();
-    await chat.loadSessions();
-    chat.delete(session());
-    server.down = true;
-    timers.pass(6_000);
-    await settled();
-    expect(state.sessions.value.length).toBe(1);
   });
 });

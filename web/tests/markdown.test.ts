@@ -1,4 +1,5 @@
 import { describe, expect, it } from "vitest";
+import { highlight } from "../src/highlight";
 import { renderMarkdown } from "../src/markdown";
 
 function render(source: string): HTMLElement {
@@ -120,5 +121,33 @@ describe("renderMarkdown", () => {
 
   it("keeps the number that an ordered list starts with", () => {
     expect(render("3. three").querySelector("ol")?.getAttribute("start")).toBe("3");
+  });
+});
+
+describe("highlighting", () => {
+  const coloured = (language: string, text: string) => {
+    const code = document.createElement("code");
+    code.className = `language-${language}`;
+    code.textContent = text;
+    highlight(code);
+    return code;
+  };
+
+  it("adds spans and changes no character", () => {
+    const text = 'def f():\n    return "<b>&amp;</b>"\n';
+    const code = coloured("python", text);
+    expect(code.querySelector(".hljs-keyword")?.textContent).toBe("def");
+    expect(code.textContent).toBe(text);
+    expect(code.querySelector("b")).toBeNull();
+  });
+
+  it("leaves languages alone that it does not know", () => {
+    expect(coloured("klingon", "<b>nuqneH</b>").innerHTML).toBe("&lt;b&gt;nuqneH&lt;/b&gt;");
+  });
+
+  it("knows the usual short names", () => {
+    expect(coloured("py", "def f(): pass").querySelector("span")).not.toBeNull();
+    expect(coloured("ts", "const a = 1").querySelector("span")).not.toBeNull();
+    expect(coloured("sh", "if true; then echo; fi").querySelector("span")).not.toBeNull();
   });
 });

@@ -7,7 +7,13 @@ export function session(more: Partial<Session> = {}): Session {
   return {
     id: CONVERSATION,
     title: null,
+    instructions: null,
     model: "tiny",
+    model_state: "loaded",
+    reasoning: "template",
+    sampling: {},
+    pinned: false,
+    auto_title: true,
     head: null,
     forked_from: null,
     revision: 1,

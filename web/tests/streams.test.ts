@@ -1,6 +1,7 @@
 import { describe, expect, it } from "vitest";
 import type { Trouble } from "../src/errors";
-import type { ClientFrame, ServerFrame, TurnEvent } from "../src/protocol";
+import type { ClientFrame, ServerFrame, SessionFrame, TurnEvent } from "../src/protocol";
+import { readFrame } from "../src/protocol";
 import { type Outgoing, State } from "../src/state";
 import { Streams } from "../src/streams";
 import { type Turn, turnFromResponse } from "../src/turn";
@@ -16,6 +17,7 @@ function outgoing(more: Partial<Outgoing> = {}): Outgoing {
     parent: null,
     text: "Hello",
     regenerates: null,
+    continues: null,
     stop: false,
     trouble: null,
     ...more,
@@ -30,6 +32,7 @@ function setUp() {
   const laters: (() => void)[] = [];
   const over: Turn[] = [];
   const troubles: Trouble[] = [];
+  const heard: SessionFrame[] = [];
   const streams = new Streams({
     state,
     send: (frame) => {
@@ -38,7 +41,9 @@ function setUp() {
     },
     holds: () => net.holds,
     schedule: (flush) => void flushes.push(flush),
+    onBegun: () => undefined,
     onEnded: (turn) => void over.push(turn),
+    onSession: (frame) => void heard.push(frame),
     onTrouble: (what) => void troubles.push(what),
     later: (run) => void laters.push(run),
   });
@@ -47,7 +52,7 @@ function setUp() {
     for (const flush of flushes.splice(0)) flush();
   };
   const text = (id = "resp_1") => state.turn(id)?.value.text;
-  return { state, sent, net, flushes, laters, over, troubles, streams, receive, text };
+  return { state, sent, net, flushes, laters, over, troubles, heard, streams, receive, text };
 }
 
 const row = () => events(DELTAS, response({ splice: { client_turn_id: "turn-1" } }));
@@ -173,6 +178,17 @@ describe("a lost connection", () => {
     expect(sent[1]).toEqual(sent[0]);
   });
 
+  it("goes on with a cut turn by its id", () => {
+    const { streams, sent } = setUp();
+    streams.request(outgoing({ continues: "resp_0" }));
+    expect(sent[0]).toEqual({
+      type: "response.continue",
+      response_id: "resp_0",
+      client_turn_id: "turn-1",
+      event_id: "turn-1",
+    });
+  });
+
   it("asks again to stop what was being stopped", () => {
     const { streams, sent, receive } = setUp();
     streams.request(outgoing());
@@ -285,5 +301,31 @@ describe("stopping and waiting", () => {
     receive(...upTo(events(DELTAS, made), 4));
     expect(state.outgoing.value).toEqual([]);
     expect(state.choices(CONVERSATION).value.get("")).toBe("resp_2");
+  });
+});
+
+describe("the session on screen", () => {
+  it("is watched, after a new connection too, and the one before is not", () => {
+    const { streams, sent } = setUp();
+    streams.watch("conv_1");
+    streams.watch("conv_2");
+    streams.onOpen();
+    const said = sent.map((frame) => [frame.type, "conversation" in frame && frame.conversation]);
+    expect(said).toEqual([
+      ["session.subscribe", "conv_1"],
+      ["session.unsubscribe", "conv_1"],
+      ["session.subscribe", "conv_2"],
+      ["session.subscribe", "conv_2"],
+    ]);
+  });
+
+  it("is heard of, and a server that can't watch is no trouble", () => {
+    const { receive, heard, troubles } = setUp();
+    const frame = readFrame(
+      '{"type":"splice:session.changed","conversation":"conv_1","revision":8,"session":null}',
+    );
+    if (frame) receive(frame, error("invalid_request", "watch:conv_1"));
+    expect(heard.map((one) => one.revision)).toEqual([8]);
+    expect(troubles).toEqual([]);
   });
 });

@@ -4,7 +4,7 @@ import { Drafts } from "../src/drafts";
 import { trouble } from "../src/errors";
 import { ageGroup, duration, missReason, nameOf, rate, reuse, titleOf } from "../src/format";
 import { readFrame } from "../src/protocol";
-import { hashOf, sessionInHash } from "../src/route";
+import { hashOf, placeIn } from "../src/route";
 import { FakeStorage } from "./fakes";
 import { METRICS, session } from "./samples";
 
@@ -112,14 +112,14 @@ describe("trouble", () => {
 
 describe("the address", () => {
   it("names the session, and nothing else is taken for one", () => {
-    expect(sessionInHash(hashOf("conv_1"))).toBe("conv_1");
-    expect(["", "#/", "#/c/", "#/c/a/b", "#/c/<x>"].map(sessionInHash)).toEqual([
-      null,
-      null,
-      null,
-      null,
-      null,
-    ]);
+    expect(placeIn(hashOf("conv_1"))).toEqual({ session: "conv_1", turn: null });
+    const nowhere = { session: null, turn: null };
+    for (const hash of ["", "#/", "#/c/", "#/c/a/b/c", "#/c/<x>"])
+      expect(placeIn(hash)).toEqual(nowhere);
+  });
+
+  it("names one of the session's turns as well", () => {
+    expect(placeIn(hashOf("conv_1", "resp_1"))).toEqual({ session: "conv_1", turn: "resp_1" });
   });
 });
 

@@ -49,7 +49,7 @@ def test_a_block_that_was_reused_is_not_found_any_more():
     books.turn("one", PROMPT)
     books.turn("other", range(50, 62), conversation=None)
 
-    assert books.cache.num_evicted_blocks == 2
+    assert books.cache.supply.num_evicted_blocks == 2
     again = books.claim("again", [*PROMPT, 99], num_known_tokens=11)
     assert (again.num_computed_tokens, again.claim.reason) == (0, MissReason.EVICTED)
 

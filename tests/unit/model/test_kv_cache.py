@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from model.cache_manager import BlockEdit
+from model.block_supply import BlockEdit
 from model.kv_cache import KVCache, KVShape
 
 CPU = torch.device("cpu")

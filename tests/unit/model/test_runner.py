@@ -7,7 +7,7 @@ from benchmarks.dense import VOCAB_SIZE, DenseOracle, build_model, tiny_llama, t
 from model.attention.base import IMPLEMENTATION, register
 from model.attention.reference import ReferenceBackend
 from model.batch import BatchRow
-from model.cache_manager import BlockEdit
+from model.block_supply import BlockEdit
 from model.config import SamplingParams
 from model.kv_cache import KVCache
 from model.runner import ModelRunner, ModelShape

@@ -13,6 +13,8 @@ from model.sequence import Sequence, SequenceStatus
 class CountingCache:
     """Blocks of one token each, as a number; nothing is ever found again."""
 
+    num_transfers = 0
+
     def __init__(self, num_blocks: int = 1000) -> None:
         self.num_free = num_blocks
         self.released: list[str] = []

@@ -291,7 +291,7 @@ def run_main(monkeypatch, assemble, first=None):
 
 @pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
 def test_a_model_that_can_not_be_loaded_is_told_and_ends_the_process(monkeypatch):
-    def assemble(config, on_progress):
+    def assemble(config, on_progress, wake):
         on_progress(f"looking for {config.model}")
         raise ModelLoadError("no such model")
 
@@ -305,7 +305,7 @@ def test_a_model_that_can_not_be_loaded_is_told_and_ends_the_process(monkeypatch
 
 @pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
 def test_a_front_end_that_goes_before_it_said_anything_is_no_error(monkeypatch):
-    def assemble(config, on_progress):
+    def assemble(config, on_progress, wake):
         raise AssertionError("nothing was asked for")
 
     peer, _ = run_main(monkeypatch, assemble)
@@ -317,7 +317,7 @@ def test_a_front_end_that_goes_before_it_said_anything_is_no_error(monkeypatch):
 def test_the_process_ends_while_it_loads_when_its_front_end_is_gone(monkeypatch):
     gone = threading.Event()
 
-    def assemble(config, on_progress):
+    def assemble(config, on_progress, wake):
         on_progress("loading")
         peer = peers.pop()
         assert peer.receive() == Progress("loading")

@@ -57,6 +57,30 @@ async def test_a_living_session_is_left_as_it_is(manager):
     assert await manager.catalog.restore(ANN, chat.id) == chat.session
 
 
+async def test_a_fork_claims_its_origins_table_behind_the_origins_deletion(chatting, store, clock):
+    async with chatting("chatml") as chat:
+        await chat.say("One", "fine")
+        fork, later = await chat.chat.fork(), await chat.chat.fork()
+        origin, manager = chat.chat, chat.chat.manager
+        await manager.delete(ANN, origin.id)
+        chat.chat = fork
+        first = await chat.say("Two", "good")
+        clock.advance(DAY + 1)
+        sweeper = Sweeper(store=store, engine=chat.engine, clock=clock, delete_grace_s=DAY)
+        assert await sweeper.sweep() == 0
+        chat.chat = later
+        second = await chat.say("Two", "good")
+
+        assert first.usage.claim.reason is second.usage.claim.reason is None
+        # What is new, and the one token behind the table's end.
+        assert 0 < second.usage.claim.computed <= first.usage.claim.computed < 20
+        assert len(await later.turns()) == 2
+        assert chat.engine.core.tables(origin.id)
+        # Each has its own table now, so the origin's can go.
+        assert await sweeper.sweep() == 0
+        assert not chat.engine.core.tables(origin.id)
+
+
 @pytest.fixture
 def files(tmp_path):
     """All that SQLite has written, in small letters."""
@@ -227,6 +251,9 @@ async def test_it_sweeps_by_itself_and_survives_a_store_that_is_away(
 
         async def purge(self, session_id, before):
             return await store.purge(session_id, before)
+
+        async def is_continued_elsewhere(self, session_id):
+            return False
 
         async def forget_deleted(self):
             over.set()

@@ -1,6 +1,7 @@
-/** Above the message box: why a message would have to wait just now. */
+/** Above the message box: why a message would have to wait just now, or would take longer. */
 import { useEffect, useState } from "preact/hooks";
 import { useApp } from "../app";
+import { modelNote } from "../format";
 import type { Health } from "../state";
 
 /** A connection that comes back sooner is not worth a word. */
@@ -22,7 +23,12 @@ export function Banner() {
   if (lasting && words !== undefined) {
     return <Line text={words} detail={state.healthDetail.value} quiet={health === "failed"} />;
   }
-  if (!away) return null;
+  if (!state.online.value) {
+    return <Line text="You are offline. Messages are sent as soon as there is a network." quiet />;
+  }
+  const session = state.session(state.current.value ?? "");
+  const note = session === undefined || session.head === null ? null : modelNote(session);
+  if (!away) return note === null ? null : <Line text={note} quiet />;
   return (
     <Line text="Connection lost. Trying to reach the server again…">
       <button type="button" class="button" onClick={() => socket.nudge()}>

@@ -34,6 +34,10 @@ export function Composer() {
   };
   const onKeyDown = (event: KeyboardEvent) => {
     // keyCode 229: Safari ends a composition before the key that ends it.
+    if (event.key === "ArrowUp" && text === "") {
+      event.preventDefault();
+      chat.editLast();
+    }
     const composing = event.isComposing || event.keyCode === 229;
     if (event.key !== "Enter" || event.shiftKey || composing) return;
     event.preventDefault();
@@ -86,7 +90,8 @@ export function Composer() {
           </>
         ) : (
           <>
-            <kbd>Enter</kbd> sends, <kbd>Shift</kbd> <kbd>Enter</kbd> breaks the line
+            <kbd>Enter</kbd> sends, <kbd>Shift</kbd> <kbd>Enter</kbd> breaks the line,{" "}
+            <kbd>Ctrl</kbd> <kbd>/</kbd> lists the keys
           </>
         )}
       </p>

@@ -1,8 +1,8 @@
 /** One turn on screen: what was said, the reply as far as it is, and what can be done with it. */
 import type { Signal } from "@preact/signals";
+import { useEffect, useRef } from "preact/hooks";
 import { useApp } from "../app";
 import { trouble } from "../errors";
-import { parentKey } from "../tree";
 import { isActive, type Turn } from "../turn";
 import { CopyButton } from "./CopyButton";
 import { IconButton } from "./IconButton";
@@ -17,21 +17,28 @@ interface Props {
   /** The session on screen; a turn of its origin can be forked here, not changed. */
   session: string;
   busy: boolean;
+  /** Nothing follows it on screen. */
+  last: boolean;
 }
 
-export function Exchange({ turn: signal, siblings, session, busy }: Props) {
-  const { chat } = useApp();
+export function Exchange({ turn: signal, siblings, session, busy, last }: Props) {
+  const { state, chat } = useApp();
   const turn = signal.value;
+  const box = useRef<HTMLElement>(null);
+  const sought = state.sought.value === turn.id;
+  useEffect(() => {
+    if (sought) box.current?.scrollIntoView({ block: "center" });
+  }, [sought]);
   const own = turn.session === session;
   const active = isActive(turn);
   const onEdit = own && !busy ? (text: string) => chat.edit(turn, text) : null;
   return (
-    <article class="exchange">
-      <Said text={turn.input} onEdit={onEdit} />
+    <article class={sought ? "exchange sought" : "exchange"} ref={box}>
+      <Said text={turn.input} turn={turn.id} onEdit={onEdit} />
       <div class="reply" aria-busy={active}>
         <span class="hidden">Reply:</span>
         {active && !turn.text ? <Waiting /> : <Markdown text={turn.text} growing={active} />}
-        {!active && <Ending turn={turn} canRepeat={own && !busy} />}
+        {!active && <Ending turn={turn} canRepeat={own && !busy} last={last} />}
         {!active && (
           <footer class="reply-foot">
             {turn.metrics && <Metrics metrics={turn.metrics} />}
@@ -69,13 +76,28 @@ export function Waiting() {
   );
 }
 
+/** Replies that ended early, and nothing is wrong. */
+const CUT: Record<string, string> = {
+  max_output_tokens: "Cut off at the length limit",
+  deadline: "Cut off at the time limit",
+};
+
 /** Why a reply ended otherwise than by itself. */
-function Ending({ turn, canRepeat }: { turn: Turn; canRepeat: boolean }) {
+function Ending({ turn, canRepeat, last }: { turn: Turn; canRepeat: boolean; last: boolean }) {
   const { chat } = useApp();
   if (turn.status === "completed") return null;
-  if (turn.status === "cancelled") return <p class="ending">Stopped</p>;
-  if (turn.status === "incomplete" && turn.reason === "max_output_tokens") {
-    return <p class="ending">Cut off at the length limit</p>;
+  const goOn = canRepeat && last && turn.text !== "" && (
+    <button type="button" class="button" onClick={() => chat.continue(turn)}>
+      Continue
+    </button>
+  );
+  const words = turn.status === "cancelled" ? "Stopped" : CUT[turn.reason ?? ""];
+  if (turn.status !== "failed" && words !== undefined) {
+    return (
+      <p class="ending">
+        {words} {goOn}
+      </p>
+    );
   }
   const what =
     turn.status === "failed"
@@ -83,6 +105,7 @@ function Ending({ turn, canRepeat }: { turn: Turn; canRepeat: boolean }) {
       : { code: "", title: "The reply was interrupted.", detail: null, retryable: true };
   return (
     <Problem trouble={what}>
+      {turn.status === "incomplete" && goOn}
       {canRepeat && what.retryable && (
         <button type="button" class="button" onClick={() => chat.regenerate(turn)}>
           Try again
@@ -100,12 +123,12 @@ interface VersionsProps {
 
 /** ‹ 2 / 3 ›: the versions that regenerating and editing made. */
 function Versions({ session, turn, siblings }: VersionsProps) {
-  const { state } = useApp();
+  const { state, chat } = useApp();
   if (siblings.length < 2) return null;
   const at = siblings.indexOf(turn.id);
   const go = (to: number) => {
-    const sibling = siblings[to];
-    if (sibling) state.choose(session, parentKey(turn.parent), sibling);
+    const sibling = state.turn(siblings[to] ?? "")?.peek();
+    if (sibling) chat.choose(session, sibling);
   };
   return (
     <fieldset class="versions" aria-label="Versions">

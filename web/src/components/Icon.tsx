@@ -18,6 +18,14 @@ const PATHS = {
   moon: "M16 11.8A6.5 6.5 0 0 1 8.2 4a6.5 6.5 0 1 0 7.8 7.8z",
   system: "M3.5 4.5h13v8.5h-13zM7 16h6M10 13v3",
   leave: "M8 4H4.5v12H8M8.5 10h8M13.2 6.7 16.5 10l-3.3 3.3",
+  more: "M4.5 10h.1M10 10h.1M15.5 10h.1",
+  search: "M8.8 3.8a5 5 0 1 0 0 10 5 5 0 0 0 0-10zM12.5 12.5l3.7 3.7",
+  pin: "M7 3.5h6l-.8 5 2.3 2.5h-9L7.8 8.5zM10 11v5.5",
+  sliders: "M3.5 6.5h7M14.5 6.5h2M3.5 13.5h2M9.5 13.5h7M12.5 4.6v3.8M7.5 11.6v3.8",
+  swap: "M4 7.2h11M12.2 4.4 15 7.2 12.2 10M16 12.8H5M7.8 10 5 12.8l2.8 2.8",
+  save: "M10 3.5v9M6.3 9 10 12.7 13.7 9M4 16h12",
+  open: "M10 12.5v-9M6.3 7.2 10 3.5l3.7 3.7M4 16h12",
+  keys: "M7.3 7.4a2.7 2.7 0 1 1 3.8 2.6c-.8.4-1.1.8-1.1 1.7M10 14.2v.1M10 2.8a7.2 7.2 0 1 0 0 14.4 7.2 7.2 0 0 0 0-14.4z",
   alert: "M10 6.5v4.2M10 13.3v.2M10 2.8a7.2 7.2 0 1 0 0 14.4 7.2 7.2 0 0 0 0-14.4z",
 } as const;
 
@@ -25,7 +33,12 @@ export type IconName = keyof typeof PATHS | "stop";
 
 export function Icon({ name }: { name: IconName }) {
   return (
-    <svg class="icon" viewBox="0 0 20 20" aria-hidden="true" focusable="false">
+    <svg
+      class={name === "more" ? "icon icon-dots" : "icon"}
+      viewBox="0 0 20 20"
+      aria-hidden="true"
+      focusable="false"
+    >
       {name === "stop" ? (
         <rect x="5.5" y="5.5" width="9" height="9" rx="2" class="icon-solid" />
       ) : (

@@ -2,11 +2,14 @@
 import { useEffect, useRef } from "preact/hooks";
 import { useApp } from "../app";
 import { nameOf } from "../format";
+import { useKeys } from "../hooks/keys";
 import { Announcer } from "./Announcer";
 import { Banner } from "./Banner";
-import { Composer, isRunning } from "./Composer";
+import { Composer } from "./Composer";
+import { Dialogs } from "./Dialogs";
 import { IconButton } from "./IconButton";
 import { LogIn } from "./LogIn";
+import { SessionMenu } from "./SessionMenu";
 import { Sidebar } from "./Sidebar";
 import { Thread } from "./Thread";
 import { Toasts } from "./Toasts";
@@ -32,6 +35,7 @@ function Everything() {
         </div>
       </main>
       <Toasts />
+      <Dialogs />
       <Announcer />
     </div>
   );
@@ -66,28 +70,16 @@ function TopBar() {
       </div>
       <h1>{name}</h1>
       {session && <span class="model">{session.model}</span>}
+      <IconButton
+        icon="sliders"
+        label="Settings of this chat"
+        class="desktop-only"
+        onClick={() => {
+          state.dialog.value = { kind: "settings", session: id };
+        }}
+      />
+      {session && <SessionMenu session={session} label="More for this chat" />}
       <IconButton icon="plus" label="New chat" class="phone-only" onClick={() => navigate(null)} />
     </header>
   );
-}
-
-/** Keys that work wherever the focus is. */
-function useKeys(): void {
-  const { state, chat, navigate } = useApp();
-  useEffect(() => {
-    const onKeyDown = (event: KeyboardEvent) => {
-      if (event.key === "Escape" && state.drawer.peek()) state.drawer.value = false;
-      else if (event.key === "Escape" && isRunning(state, state.current.peek())) chat.stop();
-      else if (
-        event.key.toLowerCase() === "o" &&
-        event.shiftKey &&
-        (event.ctrlKey || event.metaKey)
-      ) {
-        event.preventDefault();
-        navigate(null);
-      }
-    };
-    window.addEventListener("keydown", onKeyDown);
-    return () => window.removeEventListener("keydown", onKeyDown);
-  }, [state, chat, navigate]);
 }

@@ -1,16 +1,28 @@
 /** What the reader wrote; it can be edited, which makes a sibling of the turn. */
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useLayoutEffect, useRef, useState } from "preact/hooks";
+import { useApp } from "../app";
 import { CopyButton } from "./CopyButton";
 import { IconButton } from "./IconButton";
 
-export function Said({ text, onEdit }: { text: string; onEdit: ((text: string) => void) | null }) {
-  const [editing, setEditing] = useState(false);
-  if (editing && onEdit) {
+interface Props {
+  text: string;
+  /** The turn it belongs to; null while there is none. */
+  turn: string | null;
+  onEdit: ((text: string) => void) | null;
+}
+
+export function Said({ text, turn, onEdit }: Props) {
+  const { state } = useApp();
+  if (turn !== null && state.editing.value === turn && onEdit) {
+    const leave = () => {
+      state.editing.value = null;
+      document.getElementById("message")?.focus();
+    };
     const save = (edited: string) => {
-      setEditing(false);
+      leave();
       onEdit(edited);
     };
-    return <Editor text={text} onSave={save} onCancel={() => setEditing(false)} />;
+    return <Editor text={text} onSave={save} onCancel={leave} />;
   }
   return (
     <div class="said">
@@ -18,7 +30,15 @@ export function Said({ text, onEdit }: { text: string; onEdit: ((text: string) =
       <div class="bubble">{text}</div>
       <div class="tools">
         <CopyButton text={() => text} label="Copy message" />
-        {onEdit && <IconButton icon="edit" label="Edit message" onClick={() => setEditing(true)} />}
+        {onEdit && (
+          <IconButton
+            icon="edit"
+            label="Edit message"
+            onClick={() => {
+              state.editing.value = turn;
+            }}
+          />
+        )}
       </div>
     </div>
   );
@@ -33,7 +53,8 @@ interface EditorProps {
 function Editor({ text, onSave, onCancel }: EditorProps) {
   const [edited, setEdited] = useState(text);
   const box = useRef<HTMLTextAreaElement>(null);
-  useEffect(() => {
+  // Before the next key, which is meant for it already.
+  useLayoutEffect(() => {
     box.current?.focus();
     box.current?.setSelectionRange(text.length, text.length);
   }, [text]);

@@ -1,13 +1,16 @@
 /** The chats, most recent first; on a phone a drawer over the conversation. */
 import { useEffect, useRef } from "preact/hooks";
 import { useApp } from "../app";
-import { ageGroup, nameOf } from "../format";
+import { ageGroup, modelNote, nameOf } from "../format";
 import type { Session } from "../protocol";
 import { hashOf } from "../route";
-import { nextTheme, type Theme, theme } from "../theme";
+import { setTheme, type Theme, theme } from "../theme";
+import { Found } from "./Found";
 import { Icon, type IconName } from "./Icon";
 import { IconButton } from "./IconButton";
 import { Mark } from "./Mark";
+import { target } from "./Menu";
+import { SessionMenu } from "./SessionMenu";
 
 export function Sidebar() {
   const { state, navigate } = useApp();
@@ -42,11 +45,25 @@ export function Sidebar() {
           <Icon name="plus" />
           New chat
         </button>
-        <nav aria-label="Chats">
-          <SessionList />
+        <SearchBox />
+        <nav aria-label="Chats" onKeyDown={onListKey}>
+          {state.search.value === null ? <SessionList /> : <Found />}
         </nav>
-        <LogOutButton />
-        <ThemeButton />
+        <footer class="sidebar-foot">
+          <ThemeChoice />
+          <span class="sidebar-tools">
+            <ImportButton />
+            <IconButton
+              icon="keys"
+              class="with-keys"
+              label="Keys"
+              onClick={() => {
+                state.dialog.value = { kind: "keys" };
+              }}
+            />
+            <LogOutButton />
+          </span>
+        </footer>
       </aside>
       {open && (
         <button
@@ -62,8 +79,66 @@ export function Sidebar() {
   );
 }
 
+/** The search waits until the typing rests. */
+const REST_MS = 200;
+
+function SearchBox() {
+  const { state, library } = useApp();
+  const timer = useRef<ReturnType<typeof setTimeout>>(undefined);
+  const box = useRef<HTMLInputElement>(null);
+  const look = (words: string) => {
+    clearTimeout(timer.current);
+    timer.current = setTimeout(() => void library.search(words), words ? REST_MS : 0);
+  };
+  const onKeyDown = (event: KeyboardEvent) => {
+    if (event.key === "Escape" && box.current?.value) {
+      // Not the reply: only the words are taken back.
+      event.stopPropagation();
+      event.preventDefault();
+      box.current.value = "";
+      look("");
+    } else if (event.key === "ArrowDown") {
+      event.preventDefault();
+      document.querySelector<HTMLElement>(".sidebar nav .row a")?.focus();
+    }
+  };
+  return (
+    <search class="search">
+      <Icon name="search" />
+      <input
+        id="search"
+        ref={box}
+        type="search"
+        placeholder="Search"
+        aria-label="Search all chats"
+        autocomplete="off"
+        enterkeyhint="search"
+        defaultValue={state.search.peek()?.words ?? ""}
+        onInput={(event) => look(event.currentTarget.value)}
+        onKeyDown={onKeyDown}
+      />
+    </search>
+  );
+}
+
+/** Arrow keys move between the chats. */
+function onListKey(event: KeyboardEvent & { currentTarget: HTMLElement }): void {
+  const rows = [...event.currentTarget.querySelectorAll<HTMLElement>(".row > a")];
+  const at = rows.indexOf(document.activeElement as HTMLElement);
+  if (at < 0) return;
+  if (event.key === "ArrowUp" && at === 0) {
+    event.preventDefault();
+    document.getElementById("search")?.focus();
+    return;
+  }
+  const to = target(event.key, at, rows.length);
+  if (to === null) return;
+  event.preventDefault();
+  rows[to]?.focus();
+}
+
 function SessionList() {
-  const { state, chat } = useApp();
+  const { state, library } = useApp();
   const load = state.sessionsLoad.value;
   const sessions = state.sessions.value;
   if (sessions.length === 0) {
@@ -72,7 +147,7 @@ function SessionList() {
     return (
       <div class="list-note">
         <p>{load.title}</p>
-        <button type="button" class="button" onClick={() => void chat.loadSessions()}>
+        <button type="button" class="button" onClick={() => void library.load()}>
           Try again
         </button>
       </div>
@@ -91,7 +166,7 @@ function SessionList() {
         </section>
       ))}
       {state.hasMoreSessions.value && (
-        <button type="button" class="button more" onClick={() => void chat.loadMoreSessions()}>
+        <button type="button" class="button more" onClick={() => void library.loadMore()}>
           Show more
         </button>
       )}
@@ -102,7 +177,7 @@ function SessionList() {
 function grouped(sessions: readonly Session[]): [string, Session[]][] {
   const groups = new Map<string, Session[]>();
   for (const session of sessions) {
-    const name = ageGroup(session.updated_at, Date.now());
+    const name = session.pinned ? "Pinned" : ageGroup(session.updated_at, Date.now());
     const group = groups.get(name);
     if (group) group.push(session);
     else groups.set(name, [session]);
@@ -111,35 +186,63 @@ function grouped(sessions: readonly Session[]): [string, Session[]][] {
 }
 
 function Row({ session }: { session: Session }) {
-  const { state, chat } = useApp();
+  const { state, library } = useApp();
   const current = state.current.value === session.id;
   const live = [...state.live.value.values()].includes(session.id);
   const unread = state.unread.value.has(session.id);
   const name = nameOf(session, state.structure(session.id)[0]?.input);
-  const remove = (event: MouseEvent) => {
-    const row = (event.currentTarget as Element).closest("li");
+  const onKeyDown = (event: KeyboardEvent & { currentTarget: HTMLElement }) => {
+    if (event.key === "F2") state.dialog.value = { kind: "rename", session: session.id };
+    if (event.key !== "Delete") return;
+    const row = event.currentTarget.closest("li");
     const next = (row?.nextElementSibling ?? row?.previousElementSibling)?.querySelector("a");
-    chat.delete(session);
-    next?.focus();
+    void library.delete(session);
+    (next ?? document.getElementById("search"))?.focus();
   };
   return (
     <li class="row">
-      <a href={hashOf(session.id)} aria-current={current ? "page" : undefined} title={name}>
+      <a
+        href={hashOf(session.id)}
+        aria-current={current ? "page" : undefined}
+        title={name}
+        onKeyDown={onKeyDown}
+      >
         {session.forked_from !== null && <Icon name="fork" />}
         <span class="row-name">{name}</span>
+        {modelNote(session) !== null && (
+          <span class="row-mark" role="img" aria-label="Of another model" title="Of another model">
+            <Icon name="swap" />
+          </span>
+        )}
         {live && <span class="dot live" role="img" aria-label="A reply is being written" />}
         {!live && unread && <span class="dot" role="img" aria-label="New reply" />}
       </a>
-      <button
-        type="button"
-        class="icon-button"
-        aria-label={`Delete “${name}”`}
-        title="Delete"
-        onClick={remove}
-      >
-        <Icon name="trash" />
-      </button>
+      <SessionMenu session={session} label={`More for “${name}”`} />
     </li>
+  );
+}
+
+function ImportButton() {
+  const { library } = useApp();
+  const file = useRef<HTMLInputElement>(null);
+  return (
+    <>
+      <input
+        class="hidden"
+        ref={file}
+        type="file"
+        accept="application/json,.json"
+        aria-label="Exported chat"
+        tabIndex={-1}
+        onChange={(event) => {
+          const chosen = event.currentTarget.files?.[0];
+          // The same file can be chosen again.
+          event.currentTarget.value = "";
+          void chosen?.text().then((text) => library.import(text));
+        }}
+      />
+      <IconButton icon="open" label="Import a chat" onClick={() => file.current?.click()} />
+    </>
   );
 }
 
@@ -147,26 +250,31 @@ function Row({ session }: { session: Session }) {
 function LogOutButton() {
   const { access, logOut } = useApp();
   if (access.key.value === null) return null;
-  return (
-    <button type="button" class="theme-button" onClick={logOut}>
-      <Icon name="leave" />
-      Log out
-    </button>
-  );
+  return <IconButton icon="leave" label="Log out" onClick={logOut} />;
 }
 
-const THEMES: Record<Theme, { icon: IconName; name: string }> = {
-  system: { icon: "system", name: "System theme" },
-  light: { icon: "sun", name: "Light theme" },
-  dark: { icon: "moon", name: "Dark theme" },
-};
+const THEMES: readonly { name: Theme; icon: IconName; label: string }[] = [
+  { name: "system", icon: "system", label: "As the system" },
+  { name: "light", icon: "sun", label: "Light" },
+  { name: "dark", icon: "moon", label: "Dark" },
+];
 
-function ThemeButton() {
-  const { icon, name } = THEMES[theme.value];
+function ThemeChoice() {
   return (
-    <button type="button" class="theme-button" title="Change the theme" onClick={nextTheme}>
-      <Icon name={icon} />
-      {name}
-    </button>
+    <fieldset class="themes" aria-label="Theme">
+      {THEMES.map(({ name, icon, label }) => (
+        <label key={name} title={label}>
+          <input
+            class="hidden"
+            type="radio"
+            name="theme"
+            aria-label={label}
+            checked={theme.value === name}
+            onChange={() => setTheme(name)}
+          />
+          <Icon name={icon} />
+        </label>
+      ))}
+    </fieldset>
   );
 }

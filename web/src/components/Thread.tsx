@@ -4,7 +4,7 @@ import { useApp } from "../app";
 import { copyText } from "../clipboard";
 import { useStick } from "../hooks/stick";
 import type { Outgoing } from "../state";
-import { pathOf } from "../tree";
+import { type PathStep, pathOf } from "../tree";
 import { Exchange } from "./Exchange";
 import { Icon } from "./Icon";
 import { Problem } from "./Problem";
@@ -16,7 +16,8 @@ export function Thread() {
   const session = state.current.value;
   const scroller = useRef<HTMLDivElement>(null);
   const content = useRef<HTMLDivElement>(null);
-  const stick = useStick(scroller, content, `${session} ${state.sends.value}`);
+  const away = state.sought.value !== null;
+  const stick = useStick(scroller, content, `${session} ${state.sends.value}`, away);
   return (
     <div class="thread-frame">
       {/* biome-ignore lint/a11y/noNoninteractiveTabindex: a scrolled region is reached by keyboard */}
@@ -77,14 +78,12 @@ function Branch({ session }: { session: string }) {
     );
   }
   const ids = path.map((step) => step.turn.id);
-  const pending = outgoing.find((one) => one.parent === null || ids.includes(one.parent));
-  const shown = pending
-    ? path.slice(0, pending.parent === null ? 0 : ids.indexOf(pending.parent) + 1)
-    : path;
+  const pending = outgoing.find(({ parent }) => !parent || ids.includes(parent));
+  const shown = upTo(path, ids, pending?.parent);
   const busy = [...state.live.value.values()].includes(session) || isUnderway(pending);
   return (
     <>
-      {shown.map(({ turn, siblings }) => {
+      {shown.map(({ turn, siblings }, i) => {
         const signal = state.turn(turn.id);
         const versions = siblings.map((sibling) => sibling.id);
         return (
@@ -95,6 +94,7 @@ function Branch({ session }: { session: string }) {
               siblings={versions}
               session={session}
               busy={busy}
+              last={i === shown.length - 1}
             />
           )
         );
@@ -114,6 +114,12 @@ function Branch({ session }: { session: string }) {
       )}
     </>
   );
+}
+
+/** What stands before a message: all of it where the message goes to the end (undefined). */
+function upTo(path: readonly PathStep[], ids: readonly string[], parent?: string | null) {
+  if (parent === undefined) return path;
+  return parent === null ? [] : path.slice(0, ids.indexOf(parent) + 1);
 }
 
 function isUnderway(outgoing: Outgoing | undefined): boolean {

@@ -18,7 +18,7 @@ export function Unsent({ text, trouble, onRetry, onTakeBack }: Props) {
   const held = state.link.value !== "open" || isComing(state.health.value);
   return (
     <article class="exchange">
-      <Said text={text} onEdit={null} />
+      <Said text={text} turn={null} onEdit={null} />
       <div class="reply" aria-busy={trouble === null}>
         {trouble ? (
           <Problem trouble={trouble}>

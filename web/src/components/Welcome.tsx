@@ -14,7 +14,10 @@ export function Welcome() {
     <div class="welcome">
       <Mark />
       <h2>Where shall we begin?</h2>
-      <p>This chat stays in memory, so each new message computes only its own tokens.</p>
+      <p>
+        Chats are saved as you go. However long one becomes, a new message computes only its own
+        words.
+      </p>
       <ul>
         {BEGINNINGS.map((text) => (
           <li key={text}>

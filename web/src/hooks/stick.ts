@@ -10,11 +10,15 @@ export interface Stick {
   toEnd(smooth: boolean): void;
 }
 
-/** `subject` changing (another chat, a message sent) goes to the end at once. */
+/**
+ * `subject` changing (another chat, a message sent) goes to the end at once; with `away` the
+ * reader came for another place.
+ */
 export function useStick(
   scroller: RefObject<HTMLElement | null>,
   content: RefObject<HTMLElement | null>,
   subject: string,
+  away: boolean,
 ): Stick {
   const [following, setFollowing] = useState(true);
   const follows = useRef(true);
@@ -65,7 +69,7 @@ export function useStick(
     return () => observer.disconnect();
   }, [scroller, content]);
 
-  useLayoutEffect(() => toEnd(false), [subject, toEnd]);
+  useLayoutEffect(() => (away ? set(false) : toEnd(false)), [subject, away, set, toEnd]);
 
   return { following, toEnd };
 }

@@ -1,4 +1,4 @@
-// What the mock server answers. Real Markdown of every kind that the page has a style for.
+/** Real Markdown of every kind that the page has a style for. */
 
 export const TIDES = `The Moon pulls on the Earth, and it pulls hardest on the side that faces it.
 Water is free to move, so it gathers there in a **bulge**. On the far side there is a second one:
@@ -46,15 +46,3 @@ export const HOSTILE = `Images stay links: ![a cat](https://example.org/cat.png?
 <script>alert(1)</script> <img src=x onerror=alert(1)> [click](javascript:alert(1))
 
 [fine](https://example.org)`;
-
-export const SHORT = `Still water, thin ice,
-the maple's last leaf is held
-until morning comes.`;
-
-export function replyTo(text) {
-  if (/python|code/i.test(text)) return CODE;
-  if (/hostile/i.test(text)) return HOSTILE;
-  if (/haiku/i.test(text)) return SHORT.replaceAll("\n", "  \n");
-  if (/long/i.test(text)) return Array.from({ length: 12 }, () => TIDES).join("\n\n");
-  return TIDES;
-}

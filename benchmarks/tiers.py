@@ -1,0 +1,246 @@
+"""Times what comes back from the tiers: `python -m benchmarks tiers`.
+
+`restore`: from the claim to the first forward pass of a turn whose history is in a tier only, all
+checks included, over the bare copy or read of as many bytes in the same run, alternating.
+
+`returning`: conversations that together need five times the device's pool come back by a Zipf law,
+one after the other, to the same engine with its disk tier and without one; the time is what passes
+on this side of the engine's process from the request to the first token.
+"""
+
+import argparse
+import asyncio
+import os
+import random
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from model.config import EngineConfig, Mode, SamplingParams
+from model.engine import Engine
+from model.messages import (
+    ClaimReport,
+    GenerationDelta,
+    GenerationFinished,
+    GenerationRequest,
+    GenerationStarted,
+    TierName,
+)
+
+HISTORIES = (1000, 2000, 4000)
+BLOCK_SIZE = 16
+_POOL_SHARE = 5
+_ZIPF_EXPONENT = 1.0
+_TIER_BYTES = 4 << 30
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One measured turn."""
+
+    claim: ClaimReport
+    claim_s: float
+    first_token_s: float
+    reply: tuple[int, ...]
+
+
+def main(arguments: list[str]) -> int:
+    """Measure and print. The exit code."""
+    options = _parser().parse_args(arguments)
+    with tempfile.TemporaryDirectory(dir=options.folder) as folder:
+        config = EngineConfig(
+            model=options.model,
+            models_dir=options.models_dir,
+            mode=Mode(options.mode),
+            block_size=BLOCK_SIZE,
+            kv_dir=Path(folder),
+            spill_to_cpu_after_s=0.0,
+            spill_to_disk_after_s=0.0,
+        )
+        asyncio.run(_measure(config, options))
+    return 0
+
+
+async def _measure(config: EngineConfig, options: argparse.Namespace) -> None:
+    def say(text: str) -> None:
+        print(text, flush=True)
+
+    if "restore" in options.parts:
+        say("| tier | tokens | bytes | claim to first forward | bare | ratio |")
+        say("|---|---|---|---|---|---|")
+        for tier in (TierName.CPU, TierName.DISK):
+            await measure_restore(config, tier, options.histories, options.repeats, say)
+    if "returning" in options.parts:
+        await measure_returning(config, options.conversations, options.tokens, options.turns, say)
+
+
+async def measure_restore(
+    config: EngineConfig, tier: TierName, histories: Sequence[int], repeats: int, say: Say
+) -> None:
+    """Print a row for each length."""
+    config = replace(
+        config,
+        num_blocks=8 + max(histories) // BLOCK_SIZE,
+        disk_tier_bytes=_TIER_BYTES if tier is TierName.DISK else 0,
+        cpu_tier_bytes=_TIER_BYTES if tier is TierName.CPU else 0,
+    )
+    async with _running(config) as engine:
+        block_bytes = engine.info.block_bytes
+        for num_tokens in histories:
+            history = list(_token_ids(num_tokens, seed=num_tokens))
+            first = await _turn(engine, f"first {num_tokens}", history, f"c{num_tokens}")
+            history += first.reply
+            await _stored(engine)
+            num_bytes = num_tokens // BLOCK_SIZE * block_bytes
+            pairs = []
+            for i in range(repeats):
+                await engine.evict()
+                name = f"again {num_tokens} {i}"
+                turn = await _turn(
+                    engine, name, [*history, 5], f"c{num_tokens}", f"first {num_tokens}"
+                )
+                restored = turn.claim.from_cpu + turn.claim.from_disk
+                assert restored >= num_tokens, f"only {restored} tokens came back"
+                pairs.append((turn.claim_s, _bare_s(config, tier, num_bytes)))
+                await _stored(engine)
+            ratios = sorted(ours / bare for ours, bare in pairs)
+            ours, bare = (statistics.median(column) for column in zip(*pairs, strict=True))
+            say(
+                f"| {tier} | {num_tokens:,} | {num_bytes / 1e6:,.0f} MB | {ours * 1e3:.1f} ms "
+                f"| {bare * 1e3:.1f} ms | {statistics.median(ratios):.2f} "
+                f"({ratios[0]:.2f} to {ratios[-1]:.2f}) |"
+            )
+
+
+def _bare_s(config: EngineConfig, tier: TierName, num_bytes: int) -> float:
+    """The copy, or the read of warm files, of as many bytes into memory that is there already."""
+    target = memoryview(bytearray(num_bytes))
+    if tier is TierName.CPU:
+        source = memoryview(bytearray(os.urandom(1 << 20) * (-(-num_bytes >> 20) or 1)))[:num_bytes]
+        begun = time.perf_counter()
+        target[:] = source[: len(target)]
+        return time.perf_counter() - begun
+    assert config.kv_dir is not None
+    files = sorted(config.kv_dir.glob("*/*.kv"))
+    begun = time.perf_counter()
+    num_read = 0
+    for path in files:
+        with path.open("rb", buffering=0) as file:
+            num_read += file.readinto(target[num_read:]) or 0
+    seconds = time.perf_counter() - begun
+    assert num_read == num_bytes, f"{num_read} of {num_bytes} bytes are on disk"
+    return seconds
+
+
+async def measure_returning(
+    config: EngineConfig, num_conversations: int, num_tokens: int, num_turns: int, say: Say
+) -> None:
+    """Print the later turns' times with and without the disk tier, and what was reused."""
+    needed = num_conversations * -(-num_tokens // BLOCK_SIZE)
+    config = replace(config, num_blocks=needed // _POOL_SHARE, cpu_tier_bytes=0)
+    medians = {}
+    for name, disk_bytes in (("tier on", _TIER_BYTES), ("tier off", 0)):
+        async with _running(replace(config, disk_tier_bytes=disk_bytes)) as engine:
+            turns = await _return(engine, num_conversations, num_tokens, num_turns)
+        known = sum(t.claim.num_prompt_tokens for t in turns)
+        reused = sum(t.claim.num_reused for t in turns)
+        medians[name] = statistics.median(t.first_token_s for t in turns)
+        say(
+            f"{name}: first token p50 {medians[name] * 1e3:.0f} ms, "
+            f"{reused / known:.1%} of {known:,} prompt tokens reused"
+        )
+    say(f"ratio of the medians: {medians['tier on'] / medians['tier off']:.3f}")
+
+
+async def _return(
+    engine: Engine, num_conversations: int, num_tokens: int, num_turns: int
+) -> list[Turn]:
+    """Begin all conversations, then let people come back; the turns of those."""
+    draw = random.Random(1)
+    logs: dict[int, list[int]] = {}
+    parents: dict[int, str] = {}
+    weights = [1 / (rank + 1) ** _ZIPF_EXPONENT for rank in range(num_conversations)]
+    coming = draw.choices(range(num_conversations), weights, k=num_turns)
+    turns: list[Turn] = []
+    for i, who in enumerate([*range(num_conversations), *coming]):
+        is_back = who in logs
+        new = _token_ids(24 if is_back else num_tokens - 100, seed=1000 + i)
+        log = [*logs.get(who, ()), *new]
+        turn = await _turn(engine, f"turn {i}", log, f"c{who}", parents.get(who))
+        logs[who], parents[who] = [*log, *turn.reply], f"turn {i}"
+        if is_back:
+            turns.append(turn)
+    return turns
+
+
+async def _turn(
+    engine: Engine, name: str, token_ids: Sequence[int], who: str, parent: str | None = None
+) -> Turn:
+    request = GenerationRequest(
+        request_id=name,
+        token_ids=tuple(token_ids),
+        params=SamplingParams(temperature=0.0, max_output_tokens=4, ignore_eos=True),
+        conversation_id=who,
+        parent_turn_id=parent,
+    )
+    begun, first_s, claim = time.perf_counter(), 0.0, None
+    async for event in engine.generate(request):
+        if isinstance(event, GenerationStarted):
+            claim = event.claim
+        elif isinstance(event, GenerationDelta):
+            first_s = first_s or time.perf_counter() - begun
+        elif isinstance(event, GenerationFinished):
+            assert claim is not None
+            return Turn(claim, event.queue_s, first_s, event.token_ids)
+    raise AssertionError("a generation ends")
+
+
+async def _stored(engine: Engine) -> None:
+    """Wait until nothing more is to be spilled."""
+    before = -1
+    while True:
+        (tier,) = (await engine.stats()).tiers
+        now = dict(tier.counts).get("spilled", 0)
+        if now == before:
+            return
+        before = now
+        await asyncio.sleep(0.8)
+
+
+class _running:  # noqa: N801 - read as a phrase
+    """An engine for as long as the block lasts."""
+
+    def __init__(self, config: EngineConfig) -> None:
+        self._engine = Engine(config, on_progress=lambda text: None)
+
+    async def __aenter__(self) -> Engine:
+        await self._engine.start()
+        return self._engine
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self._engine.close()
+
+
+def _token_ids(num: int, seed: int) -> list[int]:
+    draw = random.Random(seed)
+    return [draw.randrange(1000, 40_000) for _ in range(num)]
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks tiers", description=__doc__)
+    parser.add_argument("parts", nargs="*", default=["restore", "returning"])
+    parser.add_argument("--model", default="default")
+    parser.add_argument("--models-dir", type=Path, default=Path("data/models"))
+    parser.add_argument("--mode", default="fast", choices=[m.value for m in Mode])
+    parser.add_argument("--folder", type=Path, default=None, help="where the disk tier lies")
+    parser.add_argument("--histories", type=int, nargs="+", default=list(HISTORIES))
+    parser.add_argument("--repeats", type=int, default=9)
+    parser.add_argument("--conversations", type=int, default=20)
+    parser.add_argument("--tokens", type=int, default=800, help="of one conversation")
+    parser.add_argument("--turns", type=int, default=60)
+    return parser

@@ -1,0 +1,1 @@
+"""Where blocks go when the device has no room for them, and come back from, verified."""
