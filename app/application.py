@@ -127,7 +127,9 @@ class _Parts:
         self.key_ring = KeyRing(KeyStore(self._database), config.clock)
         places = Places(config.owner_max_turns)
         public = config.public_instructions
-        self.completions = Completions(engine=engine, public_instructions=public, places=places)
+        self.completions = Completions(
+            engine=engine, public_instructions=public, places=places, clock=config.clock
+        )
         self.manager = SessionManager(
             store=store,
             engine=engine,

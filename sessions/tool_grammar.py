@@ -23,18 +23,25 @@ def call_grammar(
     words: "Words",
     *,
     reasoning: str | None = None,
+    answer: Grammar | None = None,
 ) -> Grammar | None:
     """A form for the reply; None where it is free, or nothing tells a call in it from text.
 
     Calls are written as `form` says, which must be one in JSON; `reasoning` is what ends the
-    reasoning that the reply begins in.
+    reasoning that the reply begins in; `answer` is the form of a reply that need not call, and
+    does not.
     """
     offered = choice.of(tools)
-    if not offered or (choice.mode is ToolMode.AUTO and not _is_bound(tools, choice)):
+    body = None if answer is None or choice.mode is ToolMode.REQUIRED else _body(answer)
+    is_free = choice.mode is ToolMode.AUTO and body is None
+    if not offered or (is_free and not _is_bound(tools, choice)):
         return None
     many = MAX_CALLS if choice.is_parallel else 1
     if choice.mode is ToolMode.REQUIRED:
         rules = _required(form, words, many)
+    elif body is not None:
+        calls = _required(form, words, many)
+        rules = ["body: answer | calls", f"answer: {body}", "calls" + calls[0][4:], *calls[1:]]
     elif form.is_bare or form.is_list:
         return None
     else:
@@ -47,17 +54,25 @@ def call_grammar(
 
 
 def behind_reasoning(grammar: Grammar, end: str, words: "Words") -> Grammar:
-    """The same form, behind reasoning that ends with these words."""
-    match grammar.kind:
-        case GrammarKind.JSON_SCHEMA:
-            body = f"%json {grammar.text}"
-        case GrammarKind.JSON_OBJECT:
-            body = '%json {"type": "object"}'
-        case _:
-            # A whole grammar of its own is taken as it is: its author says where reasoning goes.
-            return grammar
+    """The same form, behind reasoning that ends with these words.
+
+    One that is no JSON is taken as it is: its author says where reasoning goes.
+    """
+    body = _body(grammar)
+    if body is None:
+        return grammar
     lines = ["%llguidance {}", "start: head body", *words.head(end), f"body: {body}"]
     return Grammar(kind=GrammarKind.LARK, text="\n".join(lines) + "\n", param=grammar.param)
+
+
+def _body(grammar: Grammar) -> str | None:
+    """A form within another; None if it is none in JSON."""
+    match grammar.kind:
+        case GrammarKind.JSON_SCHEMA:
+            return f"%json {grammar.text}"
+        case GrammarKind.JSON_OBJECT:
+            return '%json {"type": "object"}'
+    return None
 
 
 class Words:

@@ -187,13 +187,28 @@ def test_a_reply_whose_prompt_begins_its_reasoning_may_reason_first():
     assert not accepts("qwen3_thinking", grammar, f"hm</think>{'No'}", is_whole=False)
 
 
+NO_TOOLS = ((), ToolChoice())
+
+
 def test_an_answers_form_begins_behind_its_reasoning():
     form = Grammar(kind=GrammarKind.JSON_SCHEMA, text='{"enum": [1]}', param="response_format")
 
-    assert renderer_of("chatml").calling.form_of_answer(form) is form
-    opened = renderer_of("qwen3_thinking").calling.form_of_answer(form)
+    assert renderer_of("chatml").calling.grammar(*NO_TOOLS, form) is form
+    opened = renderer_of("qwen3_thinking").calling.grammar(*NO_TOOLS, form)
     assert accepts("qwen3_thinking", opened, "hm\n</think>\n\n1")
     assert opened.param == "response_format"
     any_object = Grammar(kind=GrammarKind.JSON_OBJECT)
-    opened = renderer_of("qwen3_thinking").calling.form_of_answer(any_object)
+    opened = renderer_of("qwen3_thinking").calling.grammar(*NO_TOOLS, any_object)
     assert accepts("qwen3_thinking", opened, 'hm</think>{"a": 1}')
+
+
+@pytest.mark.parametrize("name", ONE)
+def test_a_reply_with_a_form_may_call_instead(name):
+    form = Grammar(kind=GrammarKind.JSON_SCHEMA, text='{"enum": [1]}')
+    grammar = renderer_of(name).calling.grammar(TOOLS, ToolChoice(), form)
+
+    assert accepts(name, grammar, "1")
+    assert accepts(name, grammar, ONE[name])
+    assert not accepts(name, grammar, "No.", is_whole=False)
+    must = renderer_of(name).calling.grammar(TOOLS, REQUIRED, form)
+    assert not accepts(name, must, "1", is_whole=False)
