@@ -27,6 +27,7 @@ from app.answer_schemas import (
     TurnList,
 )
 from app.openai.chat_request import ChatBody
+from app.openai.legacy import CompletionBody
 from app.protocol import (
     ContinueBody,
     EmptyBody,
@@ -61,6 +62,7 @@ _MODELS: Final[dict[str, Any]] = {
     "ForkBody": ForkBody,
     "EmptyBody": EmptyBody,
     "ChatBody": ChatBody,
+    "CompletionBody": CompletionBody,
     "ClientFrame": Annotated[Frame, Field(discriminator="type")],
     "ServerFrame": ServerFrame,
     "TurnEvent": TurnEventAnswer,
@@ -130,6 +132,7 @@ _KNOWN: Final[dict[tuple[str, str], _Known]] = {
     ),
     ("POST", _TURN + "/continue"): _Known(body="ContinueBody", answer="Turn", stream="TurnEvent"),
     ("POST", "/v1/chat/completions"): _Known(body="ChatBody"),
+    ("POST", "/v1/completions"): _Known(body="CompletionBody"),
     ("POST", "/v1/ws-tickets"): _Known(body="EmptyBody", answer="Ticket", status=201),
 }
 
@@ -214,7 +217,7 @@ def _refusals(method: str, known: _Known, path: str) -> Json:
         statuses |= {401, 429}
     if known.query or known.body or "{" in path:
         statuses.add(400)
-    if "{" in path or known.body == "ChatBody":  # which may name a model
+    if "{" in path or known.body in ("ChatBody", "CompletionBody"):  # which may name a model
         statuses.add(404)
     if method != "GET":
         statuses |= {409, 413}

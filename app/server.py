@@ -21,7 +21,7 @@ from app.keys import (
 )
 from app.metrics import AppMetrics
 from app.middleware import MIDDLEWARES, set_headers
-from app.openai import chat, models
+from app.openai import chat, legacy, models
 from app.page import Page
 from app.place import below
 from app.rate import RATE_LIMIT, RateLimit
@@ -80,6 +80,7 @@ def api_routes() -> list[web.RouteDef]:
         *tickets.routes(),
         *models.routes(),
         *chat.routes(),
+        *legacy.routes(),
         web.get("/v1/ws", websocket),
         web.get(openapi.PATH, openapi.openapi),
     ]

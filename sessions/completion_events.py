@@ -50,6 +50,7 @@ class CompletionStarted:
 class TokenLikelihood:
     """How likely a token was, and which others would have been likelier or nearly so."""
 
+    token_id: int
     token: TokenText
     logprob: float
     likeliest: tuple[tuple[TokenText, float], ...]
@@ -113,5 +114,6 @@ def _likelihoods(
     for each in logprobs:
         tokens = spell([each.sampled.token_id, *(one.token_id for one in each.likeliest)])
         others = zip(tokens[1:], (one.logprob for one in each.likeliest), strict=True)
-        entries.append(TokenLikelihood(tokens[0], each.sampled.logprob, tuple(others)))
+        sampled = each.sampled
+        entries.append(TokenLikelihood(sampled.token_id, tokens[0], sampled.logprob, tuple(others)))
     return tuple(entries)

@@ -254,4 +254,5 @@ class FakeEngine(Engine):
             first_token_s=nothing,
             inter_token_s=nothing,
             queue_s=nothing,
+            restore_s=nothing,
         )
