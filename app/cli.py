@@ -204,6 +204,7 @@ def _app_config(settings: Settings, runner_id: str) -> "AppConfig":
         drain_timeout_s=settings.drain_timeout_s,
         delete_grace_s=settings.delete_grace_s,
         auto_titles=settings.auto_titles,
+        model_aliases=("default", *settings.model_alias),
         page_dir=page if (page / "index.html").exists() else None,
         public_instructions=frozenset(map(_read_public, settings.public_instructions)),
         sampling=SamplingDefaults(
