@@ -6,6 +6,8 @@ new blocks cost, not what its history does; what remains that grows is copying a
 32 bits each, at memory speed. The same program prints how much of a whole claim hashing the whole
 history afresh would take, as a server without parked tables does at every turn.
 
+With `--steps` it times what a step's parts cost instead: `benchmarks.step_parts` has the words.
+
 With `--tokenizer FOLDER` it times instead what a grammar costs a step with that vocabulary: its
 mask, and forbidding one row of logits by it.
 """
@@ -56,7 +58,15 @@ def main(arguments: list[str]) -> int:
         "--longest", type=int, default=HISTORIES[-1], help="longest history, tokens"
     )
     parser.add_argument("--tokenizer", type=Path, help="folder of a model whose masks are timed")
+    parser.add_argument("--steps", action="store_true", help="a step's parts on the CPU instead")
+    parser.add_argument("--threads", type=int, default=1, help="torch's, for --steps")
+    parser.add_argument("--models-dir", type=Path, default=Path("data/models"))
     options = parser.parse_args(arguments)
+    if options.steps:
+        from benchmarks.step_parts import measure as measure_steps  # bookkeeping needs no torch
+
+        measure_steps(options.models_dir, options.threads, options.rounds)
+        return 0
     if options.tokenizer is not None:
         return _grammars(options.tokenizer, options.rounds)
     histories = [h for h in HISTORIES if h <= options.longest]

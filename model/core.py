@@ -28,7 +28,7 @@ from model.errors import (
     ModelError,
     SequenceFailedError,
 )
-from model.grammar import Constraint, GrammarSource
+from model.grammar import GrammarSource, constraint_of
 from model.messages import (
     EngineStats,
     FinishReason,
@@ -37,6 +37,7 @@ from model.messages import (
     GenerationFinished,
     GenerationRequest,
     GenerationStarted,
+    Residency,
     SampledLogprobs,
     TableView,
     TierName,
@@ -117,20 +118,12 @@ class EngineCore:
             arrived_s=self._clock(),
             seed=secrets.randbits(63) if seed is None else seed,
             max_tokens=max_tokens,
-            constraint=self._constraint(request),
+            constraint=constraint_of(request.params.grammar, self.grammars),
         )
         self._sequences[sequence.id] = sequence
         self._replies[sequence.id] = ReplyText(self._tokenizer.decode, request.params.stop)
         self._scheduler.add(sequence)
         return self._resume(sequence)
-
-    def _constraint(self, request: GenerationRequest) -> Constraint | None:
-        grammar = request.params.grammar
-        if grammar is None:
-            return None
-        if self.grammars is None:
-            raise InvalidGenerationError("replies have no form here", param=grammar.param)
-        return self.grammars.open(grammar)
 
     def _resume(self, sequence: Sequence) -> list[Output]:
         """Take the reply's tokens in that were sampled and reported before; only an end that was
@@ -363,6 +356,10 @@ class EngineCore:
     def tables(self, conversation_id: str) -> tuple[TableView, ...]:
         """A conversation's block tables."""
         return self.cache.view(conversation_id, self._clock(), self.limits.block_bytes)
+
+    def residency(self) -> tuple[Residency, ...]:
+        """Where each conversation's newest table is."""
+        return self.cache.residency(self._clock(), self.limits.block_bytes)
 
     def stats(self) -> EngineStats:
         """A snapshot of everything that is counted."""

@@ -6,7 +6,7 @@ it is forgotten here, or evicted.
 
 import asyncio
 import hashlib
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -58,6 +58,10 @@ class _Loaded:
     composer: StatelessComposer
 
 
+async def _nobody_minds() -> None:
+    pass
+
+
 class Completions:
     """Renders and generates."""
 
@@ -70,7 +74,10 @@ class Completions:
         places: Places | None = None,
         clock: Callable[[], datetime] | None = None,
         index: ChatIndex | None = None,
+        on_begin: Callable[[], Awaitable[None]] = _nobody_minds,
     ) -> None:
+        """`on_begin` is called before each generation."""
+        self._on_begin = on_begin
         self._engine = engine
         self._public_instructions = public_instructions
         self._places = places or Places()
@@ -196,6 +203,7 @@ class Completions:
             self._idle.set()
 
     async def _generated(self, request: GenerationRequest) -> AsyncIterator[GenerationEvent]:
+        await self._on_begin()
         generated = self._engine.generate(request)
         async with aclosing(cast("AsyncGenerator[GenerationEvent, None]", generated)) as events:
             async for event in events:
