@@ -153,6 +153,7 @@ class _Parts:
             engine=engine,
             public_instructions=public,
             places=places,
+            clock=config.clock,
             on_begin=self.manager.presence.warm_up.give_way,
         )
         self.hurried = asyncio.Event()

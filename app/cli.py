@@ -209,6 +209,7 @@ def _app_config(settings: Settings, runner_id: str) -> "AppConfig":
         store_timeout_s=settings.store_timeout_s,
         warm_up_s=settings.warm_up_s,
         auto_titles=settings.auto_titles,
+        model_aliases=("default", *settings.model_alias),
         page_dir=page if (page / "index.html").exists() else None,
         public_instructions=frozenset(map(_read_public, settings.public_instructions)),
         sampling=SamplingDefaults(

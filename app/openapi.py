@@ -45,6 +45,7 @@ from app.openai.answer_schemas import (
 )
 from app.openai.chat_request import ChatBody
 from app.openai.conversations import ConversationBody, ConversationChange, ItemsBody
+from app.openai.legacy import CompletionBody
 from app.openai.response_request import InputBody, ResponseBody
 from app.openai.response_socket import ResponseFrame
 from app.openapi_calls import CALLS, Call
@@ -72,7 +73,7 @@ _OPEN: Final = frozenset({"/healthz", "/readyz", PATH})
 _REF = "#/components/schemas/{model}"
 _ERRORS: Final = {"$ref": "#/components/responses/Error"}
 
-_NAME_A_MODEL: Final = frozenset({"ChatBody", "ResponseBody", "InputBody"})
+_NAME_A_MODEL: Final = frozenset({"ChatBody", "CompletionBody", "ResponseBody", "InputBody"})
 
 # The names are the components' own.
 _MODELS: Final[dict[str, Any]] = {
@@ -95,6 +96,7 @@ _MODELS: Final[dict[str, Any]] = {
     "ItemsBody": ItemsBody,
     "ResponseClientFrame": Annotated[ResponseFrame, Field(discriminator="type")],
     "ResponseServerFrame": ResponseServerFrame,
+    "CompletionBody": CompletionBody,
     "ClientFrame": Annotated[Frame, Field(discriminator="type")],
     "ServerFrame": ServerFrame,
     "TurnEvent": TurnEventAnswer,

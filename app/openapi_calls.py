@@ -89,5 +89,6 @@ CALLS: Final[dict[tuple[str, str], Call]] = {
     ("GET", _ITEMS + "/{item}"): Call(answer="Item"),
     ("DELETE", _ITEMS + "/{item}"): Call(answer="Conversation"),
     ("POST", "/v1/chat/completions"): Call(body="ChatBody"),
+    ("POST", "/v1/completions"): Call(body="CompletionBody"),
     ("POST", "/v1/ws-tickets"): Call(body="EmptyBody", answer="Ticket", status=201),
 }

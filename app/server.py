@@ -21,7 +21,7 @@ from app.keys import (
 )
 from app.metrics import AppMetrics
 from app.middleware import MIDDLEWARES, set_headers
-from app.openai import chat, conversations, models, responses
+from app.openai import chat, conversations, legacy, models, responses
 from app.page import Page
 from app.place import below
 from app.rate import RATE_LIMIT, RateLimit
@@ -82,6 +82,7 @@ def api_routes() -> list[web.RouteDef]:
         *chat.routes(),
         *responses.routes(),
         *conversations.routes(),
+        *legacy.routes(),
         web.get("/v1/ws", websocket),
         web.get(openapi.PATH, openapi.openapi),
     ]

@@ -89,6 +89,7 @@ class Settings(BaseModel):
     )
 
     model: str = _model("default", "`default`, a folder, a `.gguf` file, or a Hugging Face id")
+    model_alias: Names = _model((), "more names of the model, beside its own and `default`")
     device: Device = _model(Device.AUTO, "where the model runs; `auto` takes CUDA when it can")
     mode: Mode = _model(
         Mode.FAST, "`exact`: same ids and seed, same tokens, always; `fast`: quicker number formats"

@@ -7,6 +7,9 @@ new blocks cost, not what its history does; what remains that grows is copying a
 history afresh would take, as a server without parked tables does at every turn.
 
 With `--steps` it times what a step's parts cost instead: `benchmarks.step_parts` has the words.
+
+With `--tokenizer FOLDER` it times instead what a grammar costs a step with that vocabulary: its
+mask, and forbidding one row of logits by it.
 """
 
 import argparse
@@ -54,6 +57,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument(
         "--longest", type=int, default=HISTORIES[-1], help="longest history, tokens"
     )
+    parser.add_argument("--tokenizer", type=Path, help="folder of a model whose masks are timed")
     parser.add_argument("--steps", action="store_true", help="a step's parts on the CPU instead")
     parser.add_argument("--threads", type=int, default=1, help="torch's, for --steps")
     parser.add_argument("--models-dir", type=Path, default=Path("data/models"))
@@ -63,12 +67,29 @@ def main(arguments: list[str]) -> int:
 
         measure_steps(options.models_dir, options.threads, options.rounds)
         return 0
+    if options.tokenizer is not None:
+        return _grammars(options.tokenizer, options.rounds)
     histories = [h for h in HISTORIES if h <= options.longest]
     print(f"microseconds (medians of {options.rounds}) for a turn of {NEW_TOKENS} new tokens")
     print("history " + "".join(f"{part:>10}" for part in PARTS))
     for history in histories:
         costs = measure(history, options.rounds)
         print(f"{history:7d} " + "".join(f"{costs.median_us(part):10.0f}" for part in PARTS))
+    return 0
+
+
+def _grammars(folder: Path, rounds: int) -> int:
+    """Time masks as a sampler uses them."""
+    from benchmarks.masks import measure_masks
+
+    costs = measure_masks(folder, rounds)
+    print(f"microseconds a step, of {len(costs.mask_s)} steps: median, p95, largest")
+    for name, seconds in (("mask", costs.mask_s), ("applied", costs.apply_s)):
+        ordered = sorted(seconds)
+        p95 = ordered[int(0.95 * len(ordered))]
+        shown = (statistics.median(ordered), p95, ordered[-1])
+        print(f"{name:8} " + " ".join(f"{value * 1e6:8.0f}" for value in shown))
+    print(f"compiled in {1e3 * max(costs.compile_s):.1f} ms at most")
     return 0
 
 

@@ -27,7 +27,7 @@ from model.errors import (
     ModelError,
     SequenceFailedError,
 )
-from model.grammar import Constraint, GrammarSource
+from model.grammar import GrammarSource, constraint_of
 from model.messages import (
     EngineStats,
     FinishReason,
@@ -109,20 +109,12 @@ class EngineCore:
             arrived_s=self._clock(),
             seed=secrets.randbits(63) if seed is None else seed,
             max_tokens=max_tokens,
-            constraint=self._constraint(request),
+            constraint=constraint_of(request.params.grammar, self.grammars),
         )
         self._sequences[sequence.id] = sequence
         self._replies[sequence.id] = ReplyText(self._tokenizer.decode, request.params.stop)
         self._scheduler.add(sequence)
         return self._resume(sequence)
-
-    def _constraint(self, request: GenerationRequest) -> Constraint | None:
-        grammar = request.params.grammar
-        if grammar is None:
-            return None
-        if self.grammars is None:
-            raise InvalidGenerationError("replies have no form here", param=grammar.param)
-        return self.grammars.open(grammar)
 
     def _resume(self, sequence: Sequence) -> list[Output]:
         """Take the reply's tokens in that were sampled and reported before; only an end that was

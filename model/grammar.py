@@ -79,6 +79,18 @@ class GrammarSource(Protocol):
         ...
 
 
+def constraint_of(grammar: Grammar | None, source: GrammarSource | None) -> Constraint | None:
+    """Where a reply begins that must have this form; None if it need have none.
+
+    Raises InvalidGenerationError.
+    """
+    if grammar is None:
+        return None
+    if source is None:
+        raise InvalidGenerationError("replies have no form here", param=grammar.param)
+    return source.open(grammar)
+
+
 def check_grammar(grammar: Grammar) -> None:
     """Raise InvalidGenerationError for a grammar that is too large or too deep to be compiled."""
     if len(grammar.text) > MAX_GRAMMAR_CHARS:

@@ -50,15 +50,15 @@ _TICK_S = 0.1
 
 
 @dataclass(frozen=True, slots=True)
-class Wake:
-    """From the tiers' threads: a transfer is over."""
-
-
-@dataclass(frozen=True, slots=True)
 class Prepared:
     """From a compiler's thread: what this generation waited for is there."""
 
     request_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Wake:
+    """From the tiers' threads: a transfer is over."""
 
 
 class Connection:
@@ -69,7 +69,7 @@ class Connection:
         self._file = sock.makefile("rb")
         self._sending = threading.Lock()  # any thread may log
         # Bounded by the front end: it has at most max_running + max_waiting generations in flight.
-        self.inbox: queue.SimpleQueue[Command | Report | Wake | Prepared] = queue.SimpleQueue()
+        self.inbox: queue.SimpleQueue[Command | Report | Prepared | Wake] = queue.SimpleQueue()
 
     def send(self, report: Report) -> None:
         """Write one report; blocks while the other side is behind."""
@@ -135,7 +135,7 @@ class Worker:
             self._handle(command)
             is_idle = False
 
-    def _handle(self, command: Command | Report | Wake | Prepared) -> None:
+    def _handle(self, command: Command | Report | Prepared | Wake) -> None:
         match command:
             case Submit():
                 self._submit(command.unpack())

@@ -19,6 +19,7 @@ class CallFormat:
     `opening` and `closing` stand around each call, or around all if `is_list`; a reply that has to
     be a call is held to it. `is_bare`: there is nothing around a call, so a reply that begins
     as one must be read to its end before it can be told. `arguments` is the key they stand under.
+    `marks` are what may be special tokens of what stands there.
     `is_json`: between opening and closing stands JSON that `CallScanner` reads.
     """
 
@@ -28,6 +29,7 @@ class CallFormat:
     arguments: str = "arguments"
     is_list: bool = False
     is_json: bool = True
+    marks: tuple[str, ...] = ()
     template: dict[str, Any] = field(default_factory=dict, hash=False, compare=False, repr=False)
 
     @property
@@ -44,18 +46,21 @@ def _template(calls: dict[str, Any]) -> dict[str, Any]:
 # The white space in front goes with the call, and is not the answer's.
 HERMES = CallFormat(
     name="hermes",
+    marks=("<tool_call>", "</tool_call>"),
     opening="<tool_call>\n",
     closing="\n</tool_call>",
     template=_template({"open_pattern": r"\s*<tool_call>", "close": "</tool_call>"}),
 )
 MISTRAL = CallFormat(
     name="mistral",
+    marks=("[TOOL_CALLS]",),
     opening="[TOOL_CALLS]",
     is_list=True,
     template=_template({"open_pattern": r"\s*\[TOOL_CALLS\]"}),
 )
 MISTRAL_NAMED = CallFormat(
     name="mistral_named",
+    marks=("[TOOL_CALLS]", "[ARGS]"),
     opening="[TOOL_CALLS]",
     is_json=False,
     template=_template(
@@ -69,11 +74,13 @@ MISTRAL_NAMED = CallFormat(
 )
 LLAMA = CallFormat(
     name="llama",
+    marks=("<|python_tag|>",),
     arguments="parameters",
     template=_template({"open_pattern": r"\A\s*(?:<\|python_tag\|>)?\s*(?=[\[{])"}),
 )
 QWEN_XML = CallFormat(
     name="qwen_xml",
+    marks=("<tool_call>", "</tool_call>"),
     opening="<tool_call>\n",
     closing="\n</tool_call>",
     is_json=False,
@@ -91,6 +98,7 @@ QWEN_XML = CallFormat(
 )
 GEMMA = CallFormat(
     name="gemma",
+    marks=("<|tool_call>", "<tool_call|>", '<|"|>'),
     opening="<|tool_call>call:",
     is_json=False,
     template=_template(

@@ -13,7 +13,7 @@ from sessions.errors import InvalidInputError
 from sessions.messages import InputMessage, ToolCall
 from sessions.reasoning import ReasoningTags
 from sessions.reply_parser import ReplyParser, ReplyShape
-from sessions.tool_grammar import behind_reasoning, call_grammar
+from sessions.tool_grammar import Words, behind_reasoning, call_grammar
 from sessions.tool_prompt import plainly
 from sessions.tools import Tool, ToolChoice, arguments_of
 
@@ -40,6 +40,8 @@ class Calling:
         self.form = _form_of(template) if self.is_native else HERMES
         # A reply that is held to a call writes it in JSON, whatever the model's own way is.
         self._bound_form = self.form if self.form.is_json else HERMES
+        self._marks = {*self.form.marks, *self._bound_form.marks, tags.open, tags.close}
+        self._words = _words_of(template, self._bound_form, tags)
         self._shape = ReplyShape(form=self.form, tags=tags, opening=opening)
 
     def tell(
@@ -64,37 +66,46 @@ class Calling:
         return bool(tools) and not self.is_native
 
     def parser(self, tools: Sequence[Tool], *, is_bound: bool = False) -> ReplyParser:
-        """Reads a reply that may call these. `is_bound`: a grammar holds it, which leaves no room
-        for reasoning that its prompt has not begun."""
-        if not is_bound:
-            return ReplyParser(self._shape, tools)
-        shape = replace(self._shape, form=self._bound_form)
-        return ReplyParser(shape, tools, reasons=shape.opens_reasoning)
+        """Reads a reply that may call these; `is_bound`: one that a grammar holds."""
+        form = self._bound_form if is_bound else self.form
+        return ReplyParser(replace(self._shape, form=form), tools)
+
+    def plain_parser(self) -> ReplyParser:
+        """Reads a text that is no reply: nothing in it is reasoning or a call."""
+        return ReplyParser(replace(self._shape, form=HERMES), reasons=False)
 
     def unseen(self, token_ids: Sequence[int]) -> str:
-        """The special tokens among these by their names: no text shows them, yet calls and
-        reasoning may stand between them."""
-        return "".join(self._template.special(token_id) for token_id in token_ids)
+        """Those special tokens among these, by their names, that calls and reasoning stand
+        between: no text shows them."""
+        names = (self._template.special(token_id) for token_id in token_ids)
+        return "".join(name for name in names if name in self._marks or self._shape.is_own)
 
-    def grammar(self, tools: Sequence[Tool], choice: ToolChoice) -> Grammar | None:
-        """The form that holds a reply to a choice; None if it needs none."""
-        return call_grammar(
-            tools, choice, self._bound_form, marker=self._marker(), reasoning=self._reasoning_end()
+    def grammar(
+        self, tools: Sequence[Tool], choice: ToolChoice, answer: Grammar | None = None
+    ) -> Grammar | None:
+        """The form that holds a reply to a choice, and to `answer` if it doesn't call; None if it
+        needs none. Where prompts begin with reasoning, the form begins where that ends."""
+        end = self._reasoning_end
+        bound = call_grammar(
+            tools, choice, self._bound_form, self._words, reasoning=end, answer=answer
         )
+        return self.form_of_answer(answer) if bound is None and answer is not None else bound
 
     def form_of_answer(self, grammar: Grammar) -> Grammar:
         """A form that begins where reasoning ends, where prompts begin with reasoning."""
-        end = self._reasoning_end()
-        return grammar if end is None else behind_reasoning(grammar, end)
+        end = self._reasoning_end
+        return grammar if end is None else behind_reasoning(grammar, end, self._words)
 
+    @property
     def _reasoning_end(self) -> str | None:
         return self._tags.close if self._shape.opens_reasoning else None
 
-    def _marker(self) -> int | None:
-        """The id of a token that opens a call, where it is a special one."""
-        token_id = self._template.id_of(self._bound_form.opening.strip())
-        is_special = token_id is not None and bool(self._template.special(token_id))
-        return token_id if is_special else None
+
+def _words_of(template: ChatTemplate, form: CallFormat, tags: ReasoningTags) -> Words:
+    """How this tokenizer spells what stands around calls and reasoning."""
+    words = (form.opening.strip(), form.closing.strip(), tags.close)
+    ids = {word: template.id_of(word) for word in words if word}
+    return Words({word: token_id for word, token_id in ids.items() if token_id is not None})
 
 
 def as_template(message: InputMessage, names: dict[str, str]) -> Message:

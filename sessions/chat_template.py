@@ -16,6 +16,7 @@ import jinja2
 
 from sessions.errors import InvalidInputError
 from sessions.reasoning import KNOWN_TAGS, find_tags
+from sessions.token_text import TokenText, token_text
 
 Message = dict[str, Any]  # what templates read: role and content, an assistant's `tool_calls`, …
 
@@ -52,6 +53,8 @@ class ChatTemplate:
             tokenizer, "response_template", None
         )
         self.tags = find_tags(self._template)
+        decoder = getattr(getattr(tokenizer, "backend_tokenizer", None), "decoder", None)
+        self._is_byte_level = "ByteLevel" in repr(decoder)
         self._added = {str(t): i for i, t in tokenizer.added_tokens_decoder.items()}
         self._special = {i: str(t) for i, t in tokenizer.added_tokens_decoder.items() if t.special}
         controls = _control_tokens(tokenizer, self._template)
@@ -137,6 +140,25 @@ class ChatTemplate:
     def special(self, token_id: int) -> str:
         """What a special token is called, which no text shows; empty for any other."""
         return self._special.get(token_id, "")
+
+    def tokens(self, token_ids: Sequence[int]) -> list[TokenText]:
+        """What each id says by itself."""
+        with self._lock:
+            pieces = self._tokenizer.convert_ids_to_tokens(list(token_ids))
+        return [
+            token_text(
+                piece or "",
+                is_byte_level=self._is_byte_level,
+                is_added=token_id in self._special or piece in self._added,
+            )
+            for token_id, piece in zip(token_ids, pieces, strict=True)
+        ]
+
+    def encode_raw(self, text: str) -> tuple[int, ...]:
+        """The ids of text as it stands, with what the tokenizer puts in front of every text."""
+        with self._lock:
+            encoded = self._tokenizer(text)
+        return tuple(encoded["input_ids"])
 
     def spell(self, token_ids: Sequence[int]) -> list[str]:
         """What each id stands for, so that equal spellings mean equal text and no word is ever

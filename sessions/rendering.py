@@ -26,6 +26,7 @@ from sessions.template_probe import (
     split_at_reply,
 )
 from sessions.token_log import common_prefix, common_spelling
+from sessions.token_text import TokenText
 from sessions.tools import Tool
 from sessions.types import InputMessage
 
@@ -108,6 +109,18 @@ class Renderer:
         told, offered = self.calling.tell(messages, tools)
         fitted = fit(told, self._traits, is_start=True)
         return self._template.encode(fitted, opens_reply=True, clock_at=clock_at, tools=offered)
+
+    def tokens(self, token_ids: Sequence[int]) -> list[TokenText]:
+        """What each id says by itself."""
+        return self._template.tokens(token_ids)
+
+    def raw(self, text: str) -> tuple[int, ...]:
+        """The ids of a text that is no conversation; control tokens in it are control tokens."""
+        return self._template.encode_raw(text)
+
+    def say(self, token_ids: Sequence[int]) -> str:
+        """The text of ids, control tokens left out."""
+        return self._template.decode_words(token_ids)
 
     def reply(self, text: str) -> tuple[int, ...] | None:
         """The ids of a reply's text, as far as it is; None when they would say something else."""

@@ -5,7 +5,8 @@ that need not call is free until it opens a call.
 """
 
 import json
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 
 from model.grammar import Grammar, GrammarKind
 from sessions.call_formats import CallFormat
@@ -19,38 +20,88 @@ def call_grammar(
     tools: Sequence[Tool],
     choice: ToolChoice,
     form: CallFormat,
+    words: "Words",
     *,
-    marker: int | None = None,
     reasoning: str | None = None,
+    answer: Grammar | None = None,
 ) -> Grammar | None:
     """A form for the reply; None where it is free, or nothing tells a call in it from text.
 
-    Calls are written as `form` says, which must be one in JSON.
-    `marker` is the id of the token that opens a call, where it is no text; `reasoning` is what ends
-    the reasoning that the reply begins in.
+    Calls are written as `form` says, which must be one in JSON; `reasoning` is what ends the
+    reasoning that the reply begins in; `answer` is the form of a reply that need not call, and
+    does not.
     """
     offered = choice.of(tools)
-    if not offered or (choice.mode is ToolMode.AUTO and not _is_bound(tools, choice)):
+    body = None if answer is None or choice.mode is ToolMode.REQUIRED else _body(answer)
+    is_free = choice.mode is ToolMode.AUTO and body is None
+    if not offered or (is_free and not _is_bound(tools, choice)):
         return None
-    rules = _Rules(form, marker, reasoning)
     many = MAX_CALLS if choice.is_parallel else 1
     if choice.mode is ToolMode.REQUIRED:
-        return rules.required(offered, many)
-    return rules.free(offered, many)
+        rules = _required(form, words, many)
+    elif body is not None:
+        calls = _required(form, words, many)
+        rules = ["body: answer | calls", f"answer: {body}", "calls" + calls[0][4:], *calls[1:]]
+    elif form.is_bare or form.is_list:
+        return None
+    else:
+        rules = _free(form, words, many)
+    head = "" if reasoning is None else "head "
+    lines = ["%llguidance {}", f"start: {head}body", *rules, *_calls(offered, form)]
+    if reasoning is not None:
+        lines += words.head(reasoning)
+    return Grammar(kind=GrammarKind.LARK, text="\n".join(lines) + "\n", param=PARAM)
 
 
-def behind_reasoning(grammar: Grammar, end: str) -> Grammar:
-    """The same form, behind reasoning that ends with these words."""
+def behind_reasoning(grammar: Grammar, end: str, words: "Words") -> Grammar:
+    """The same form, behind reasoning that ends with these words.
+
+    One that is no JSON is taken as it is: its author says where reasoning goes.
+    """
+    body = _body(grammar)
+    if body is None:
+        return grammar
+    lines = ["%llguidance {}", "start: head body", *words.head(end), f"body: {body}"]
+    return Grammar(kind=GrammarKind.LARK, text="\n".join(lines) + "\n", param=grammar.param)
+
+
+def _body(grammar: Grammar) -> str | None:
+    """A form within another; None if it is none in JSON."""
     match grammar.kind:
         case GrammarKind.JSON_SCHEMA:
-            body = f"%json {grammar.text}"
+            return f"%json {grammar.text}"
         case GrammarKind.JSON_OBJECT:
-            body = '%json {"type": "object"}'
-        case _:
-            # A whole grammar of its own is taken as it is: its author says where reasoning goes.
-            return grammar
-    lark = f"%llguidance {{}}\nstart: head body\n{_head(end)}body: {body}\n"
-    return Grammar(kind=GrammarKind.LARK, text=lark, param=grammar.param)
+            return '%json {"type": "object"}'
+    return None
+
+
+class Words:
+    """Writes words into grammars: those that are tokens of their own by their ids, for no other
+    spelling is what the model learnt. `tokens` are all that may be among the words."""
+
+    def __init__(self, tokens: Mapping[str, int]) -> None:
+        self._tokens = tokens
+        longest_first = sorted(map(re.escape, tokens), key=len, reverse=True)
+        self._split = re.compile(f"({'|'.join(longest_first)})") if tokens else None
+
+    def literal(self, text: str) -> str:
+        """Exactly these words; nothing for none."""
+        pieces = self._split.split(text) if self._split is not None else [text]
+        return " ".join(
+            f"<[{self._tokens[piece]}]>" if piece in self._tokens else json.dumps(piece)
+            for piece in pieces
+            if piece
+        )
+
+    def until(self, name: str, end: str) -> str:
+        """A rule: any text, up to the first of these words, and them."""
+        if end in self._tokens:
+            return f"{name}: {_ANY_TEXT} {self.literal(end)}"
+        return f"{name}[lazy]: {_ANY_TEXT} {json.dumps(end)}"
+
+    def head(self, end: str) -> list[str]:
+        """Rules: reasoning, and a few blanks."""
+        return ["head: think /\\s{0,4}/", self.until("think", end)]
 
 
 def _is_bound(tools: Sequence[Tool], choice: ToolChoice) -> bool:
@@ -59,63 +110,33 @@ def _is_bound(tools: Sequence[Tool], choice: ToolChoice) -> bool:
     return not choice.is_parallel or len(offered) < len(tools) or any(t.strict for t in offered)
 
 
-def _head(end: str) -> str:
-    return f"head: think /\\s{{0,4}}/\nthink[lazy]: {_ANY_TEXT} {json.dumps(end)}\n"
+def _required(form: CallFormat, words: Words, many: int) -> list[str]:
+    """At least one call, and nothing else."""
+    opening, closing = words.literal(form.opening), words.literal(form.closing)
+    more = f" (sep call){{0,{many - 1}}}" if many > 1 else ""
+    if form.is_list:
+        return [f'body: {opening} "[" call{more} "]"', 'sep: ", "', "call: tool"]
+    return [f"body: call{more}", r'sep: "\n"', f"call: {opening} tool {closing}"]
 
 
-class _Rules:
-    """Writes grammars for one format."""
-
-    def __init__(self, form: CallFormat, marker: int | None, reasoning: str | None) -> None:
-        self._form = form
-        self._reasoning = reasoning
-        opening = form.opening if marker is None else form.opening[len(form.opening.strip()) :]
-        self._opening = " ".join(
-            [*([f"<[{marker}]>"] if marker is not None else []), *_literal(opening)]
-        )
-
-    def required(self, tools: Sequence[Tool], many: int) -> Grammar:
-        """At least one call, and nothing else."""
-        more = f" (sep call){{0,{many - 1}}}" if many > 1 else ""
-        if self._form.is_list:
-            body, sep = f'{self._opening} "[" call{more} "]"', '", "'
-            call = "tool"
-        else:
-            body, sep = f"call{more}", '"\\n"'
-            call = self._around("tool")
-        return self._written(body, [f"sep: {sep}", f"call: {call}"], tools)
-
-    def free(self, tools: Sequence[Tool], many: int) -> Grammar | None:
-        """Text, and calls behind it; None where nothing tells a call from text."""
-        if self._form.is_bare or self._form.is_list:
-            return None
-        more = f' ("\\n" {self._around("tool")}){{0,{many - 1}}}' if many > 1 else ""
-        marker = self._form.opening.strip()
-        rest = self._form.opening[len(marker) :]
-        rules = [
-            f"text: {_ANY_TEXT}",
-            f"begin[lazy]: {_ANY_TEXT} {json.dumps(marker)}",
-        ]
-        closing = " ".join(_literal(self._form.closing))
-        first = f"begin {' '.join(_literal(rest))} tool {closing}"
-        return self._written(f"text | {first}{more}", rules, tools)
-
-    def _around(self, call: str) -> str:
-        return " ".join([self._opening, call, *_literal(self._form.closing)]).strip()
-
-    def _written(self, body: str, rules: list[str], tools: Sequence[Tool]) -> Grammar:
-        head = "" if self._reasoning is None else "head "
-        lines = ["%llguidance {}", f"start: {head}body", f"body: {body}", *rules]
-        if self._reasoning is not None:
-            lines.append(_head(self._reasoning).rstrip("\n"))
-        lines.append("tool: " + " | ".join(f"tool_{n}" for n in range(len(tools))))
-        for number, tool in enumerate(tools):
-            front = f'{{"name": {json.dumps(tool.name)}, "{self._form.arguments}": '
-            schema = json.dumps({"type": "object", **tool.schema})
-            lines.append(f'tool_{number}: {json.dumps(front)} args_{number} "}}"')
-            lines.append(f"args_{number}: %json {schema}")
-        return Grammar(kind=GrammarKind.LARK, text="\n".join(lines) + "\n", param=PARAM)
+def _free(form: CallFormat, words: Words, many: int) -> list[str]:
+    """Text, and calls behind it."""
+    opening, closing = words.literal(form.opening), words.literal(form.closing)
+    marker = form.opening.strip()
+    rest = words.literal(form.opening[len(marker) :])
+    more = rf' ("\n" {opening} tool {closing}){{0,{many - 1}}}' if many > 1 else ""
+    return [
+        f"body: text | begin {rest} tool {closing}{more}",
+        f"text: {_ANY_TEXT}",
+        words.until("begin", marker),
+    ]
 
 
-def _literal(text: str) -> list[str]:
-    return [json.dumps(text)] if text else []
+def _calls(tools: Sequence[Tool], form: CallFormat) -> list[str]:
+    lines = ["tool: " + " | ".join(f"tool_{number}" for number in range(len(tools)))]
+    for number, tool in enumerate(tools):
+        front = f'{{"name": {json.dumps(tool.name)}, "{form.arguments}": '
+        schema = json.dumps({"type": "object", **tool.schema})
+        lines.append(f'tool_{number}: {json.dumps(front)} args_{number} "}}"')
+        lines.append(f"args_{number}: %json {schema}")
+    return lines

@@ -7,6 +7,7 @@ refuses it). The limits on metadata are OpenAI's.
 import hashlib
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from model.config import SamplingParams
@@ -64,6 +65,28 @@ def _texts_of(message: InputMessage) -> tuple[str, ...]:
     """All that a message says, names of calls too."""
     called = (text for call in message.calls for text in (call.id, call.name, call.arguments))
     return (message.text, message.reasoning or "", message.call_id or "", *called)
+
+
+def check_chat(messages: Sequence[InputMessage], *, max_chars: int) -> None:
+    """As `check_messages`, of a whole chat with its calls and results: every result belongs to a
+    call of the reply before it."""
+    said = [replace(m, role="user") if m.role == "tool" else m for m in messages]
+    check_messages(said, max_chars=max_chars)
+    num_chars, open_calls = 0, frozenset[str]()
+    for number, message in enumerate(messages):
+        place = f"input[{number}]"
+        for call in message.calls:
+            check_text(call.name + call.arguments, param=f"{place}.tool_calls")
+            num_chars += len(call.arguments)
+        if message.role == "tool" and message.call_id not in open_calls:
+            raise InvalidInputError(
+                "a result must follow the reply that made the call it belongs to",
+                param=f"{place}.tool_call_id",
+            )
+        if message.role != "tool":
+            open_calls = frozenset(call.id for call in message.calls)
+    if num_chars > max_chars:
+        raise InvalidInputError(f"calls may have {max_chars} characters", param="input")
 
 
 def check_request(request: TurnRequest, *, max_chars: int) -> None:

@@ -1,12 +1,13 @@
 """`/v1/chat/completions`: OpenAI's stateless endpoint, text in and text out.
 
-Nothing is stored; what was computed before is found by its tokens. The reply belongs to its
+Nothing is stored; what was computed before is found by what was said. The reply belongs to its
 connection: when the client leaves, generation stops.
 """
 
 import secrets
-from collections.abc import AsyncGenerator, AsyncIterator
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from dataclasses import dataclass, replace
 from typing import Any
 
 from aiohttp import web
@@ -14,23 +15,27 @@ from aiohttp import web
 from app.answer import json_answer
 from app.errors import WITH_PARAM, WireError
 from app.keys import COMPLETIONS, CONFIG, ENGINE, OWNER, READINESS
+from app.openai.chat_choice import ChatChoice
 from app.openai.chat_request import ChatBody, parse_chat
+from app.openai.choices import merged
 from app.openai.models import is_served, model_not_found
+from app.openai.usage import cache_diagnostics, usage_of
 from app.parsing import read_object
-from app.peer import beside, closing, until_gone
+from app.peer import beside, until_gone
 from app.sampling import default_params
 from app.sse import data_event, serve_sse
-from model.messages import (
-    ClaimReport,
-    FinishReason,
-    GenerationDelta,
-    GenerationEvent,
-    GenerationFinished,
-    GenerationStarted,
+from sessions.completion_events import (
+    CompletionEvent,
+    CompletionFinished,
+    CompletionRequest,
+    CompletionStarted,
+    ReplyPiece,
 )
 from sessions.errors import DrainingError
+from sessions.types import SamplingParams
 
 Json = dict[str, Any]
+Events = AsyncGenerator[tuple[int, CompletionEvent], None]
 
 
 def routes() -> list[web.RouteDef]:
@@ -43,35 +48,22 @@ class Completion:
     """What every chunk of one completion repeats."""
 
     id: str
+    kind: str
     created: int
     model: str
     fingerprint: str
     includes_usage: bool
 
-    def chunk(self, choices: list[Json], usage: Json | None = None) -> bytes:
+    def chunk(self, choices: list[Json], **more: Any) -> bytes:  # noqa: ANN401 - JSON
         """Write a chunk; the key `usage` is there only for those who asked for it."""
-        body = self._body("chat.completion.chunk", choices)
+        body = self.body(f"{self.kind}.chunk" if self.kind == "chat.completion" else self.kind)
+        body["choices"] = choices
         if self.includes_usage:
-            body["usage"] = usage
-        return data_event(body)
+            body["usage"] = None
+        return data_event({**body, **more})
 
-    def whole(self, finished: GenerationFinished, claim: ClaimReport) -> Json:
-        """Build the answer that isn't streamed."""
-        message: Json = {
-            "role": "assistant",
-            "content": finished.text,
-            "refusal": None,
-            "annotations": [],
-        }
-        choice = {
-            "index": 0,
-            "finish_reason": _finish_reason(finished),
-            "message": message,
-            "logprobs": None,
-        }
-        return {**self._body("chat.completion", [choice]), "usage": usage_of(finished, claim)}
-
-    def _body(self, kind: str, choices: list[Json]) -> Json:
+    def body(self, kind: str) -> Json:
+        """What stands around choices."""
         return {
             "id": self.id,
             "object": kind,
@@ -79,8 +71,35 @@ class Completion:
             "model": self.model,
             "system_fingerprint": self.fingerprint,
             "service_tier": "default",
-            "choices": choices,
         }
+
+
+class _Ends:
+    """What a completion's choices come to, as far as they have."""
+
+    def __init__(self, num_choices: int) -> None:
+        self._num_choices = num_choices
+        self._started: CompletionStarted | None = None
+        self._ends: list[CompletionFinished] = []
+
+    def start(self, started: CompletionStarted) -> None:
+        self._started = self._started or started
+
+    def end(self, finished: CompletionFinished) -> None:
+        self._ends.append(finished)
+
+    @property
+    def closing(self) -> Json:
+        """What is said at the end of all."""
+        assert self._started is not None, "a generation ended before it began"
+        assert len(self._ends) == self._num_choices, "a generation ended without its last event"
+        said: Json = {
+            "usage": usage_of([self._started.claim], self._ends),
+            "prompt_cache_diagnostics": cache_diagnostics(self._started.claim),
+        }
+        if self._started.num_dropped_messages:
+            said["splice"] = {"dropped_messages": self._started.num_dropped_messages}
+        return said
 
 
 async def create(request: web.Request) -> web.StreamResponse:
@@ -88,26 +107,70 @@ async def create(request: web.Request) -> web.StreamResponse:
     if request.app[READINESS].is_draining:
         raise DrainingError("the server is stopping")
     body = parse_chat(await read_object(request))
-    completion = _completion(request, body)
-    events = _named_for_chat(
-        request.app[COMPLETIONS].stream(
-            request[OWNER],
-            body.to_messages(),
-            body.to_params(default_params(request.app)),
-            request_id=completion.id,
-        )
+    completion = completion_of(
+        request, "chat.completion", body.model, includes_usage=body.includes_usage
     )
+    asked = body.to_request(default_params(request.app), request.headers, completion.id)
+    choices = [_choice(request, body, asked, index) for index in range(body.n or 1)]
+    events = _named_for_chat(_generated(request, asked, completion.id, len(choices)))
     if body.stream:
-        return await serve_sse(request, _chunks(completion, events), error_chunk)
-    async with beside(until_gone(request)), closing(events):
-        return json_answer(await _whole(completion, events))
+        return await serve_sse(request, _chunks(completion, choices, events), error_chunk)
+    async with beside(until_gone(request)), aclosing(events):
+        return json_answer(await _whole(completion, choices, events))
 
 
-async def _named_for_chat(
-    events: AsyncIterator[GenerationEvent],
-) -> AsyncGenerator[GenerationEvent, None]:
+def completion_of(
+    request: web.Request, kind: str, model: str | None, *, includes_usage: bool
+) -> Completion:
+    """A new completion's name and date. Raises RequestError for a model that isn't served."""
+    config, info = request.app[CONFIG], request.app[ENGINE].info
+    if model is not None and not is_served(model, config, info):
+        raise model_not_found(param="model")
+    prefix = "chatcmpl" if kind == "chat.completion" else "cmpl"
+    return Completion(
+        id=f"{prefix}-{secrets.token_hex(12)}",
+        kind=kind,
+        created=int(config.clock().timestamp()),
+        model=info.model_id,
+        fingerprint=f"fp_{info.fingerprint[:12]}",
+        includes_usage=includes_usage,
+    )
+
+
+def numbered(params: SamplingParams, number: int) -> SamplingParams:
+    """The parameters of one choice: each draws by a seed of its own."""
+    if params.seed is None:
+        return params
+    return replace(params, seed=(params.seed + number) % 2**63)
+
+
+def _choice(
+    request: web.Request, body: ChatBody, asked: CompletionRequest, index: int
+) -> ChatChoice:
+    return ChatChoice(
+        index,
+        may_call=bool(asked.choice.of(asked.tools)),
+        has_logprobs=bool(body.logprobs),
+        end_ids=request.app[ENGINE].info.eos_token_ids,
+    )
+
+
+def _generated(
+    request: web.Request, asked: CompletionRequest, name: str, num_choices: int
+) -> Events:
+    completions, owner = request.app[COMPLETIONS], request[OWNER]
+
+    def start(number: int) -> AsyncGenerator[CompletionEvent, None]:
+        one = replace(asked, params=numbered(asked.params, number))
+        request_id = f"{name}-{number}" if number else name
+        return completions.stream(owner, one, request_id=request_id)
+
+    return merged(num_choices, start)
+
+
+async def _named_for_chat(events: Events) -> Events:
     """Pass events on; an error about a turn's `input` is one about `messages` here."""
-    async with closing(events):
+    async with aclosing(events):
         try:
             async for event in events:
                 yield event
@@ -117,79 +180,47 @@ async def _named_for_chat(
             raise
 
 
-def _completion(request: web.Request, body: ChatBody) -> Completion:
-    config, info = request.app[CONFIG], request.app[ENGINE].info
-    if body.model is not None and not is_served(body.model, config, info):
-        raise model_not_found(param="model")
-    return Completion(
-        id=f"chatcmpl-{secrets.token_hex(12)}",
-        created=int(config.clock().timestamp()),
-        model=info.model_id,
-        fingerprint=f"fp_{info.fingerprint[:12]}",
-        includes_usage=body.includes_usage,
-    )
-
-
 async def _chunks(
-    completion: Completion, events: AsyncIterator[GenerationEvent]
+    completion: Completion, choices: list[ChatChoice], events: Events
 ) -> AsyncGenerator[bytes, None]:
-    """Write the chunks in OpenAI's order: role, text, reason, usage."""
-    claim = ClaimReport(num_prompt_tokens=0)
-    async with closing(events):
-        async for event in events:
-            match event:
-                case GenerationStarted():
-                    claim = event.claim
-                    role = {"role": "assistant", "content": "", "refusal": None}
-                    yield completion.chunk([_choice(role)])
-                case GenerationDelta(text=text) if text:
-                    yield completion.chunk([_choice({"content": text})])
-                case GenerationFinished():
-                    yield completion.chunk([_choice({}, _finish_reason(event))])
-                    if completion.includes_usage:
-                        yield completion.chunk([], usage_of(event, claim))
+    """Write the chunks in OpenAI's order: role, text, reason, and usage behind all choices."""
+    ends = _Ends(len(choices))
+    async with aclosing(events):
+        async for index, event in events:
+            for choice in _told(choices[index], event, ends):
+                yield completion.chunk([choice])
+    if completion.includes_usage:
+        yield completion.chunk([], **ends.closing)
 
 
-async def _whole(completion: Completion, events: AsyncIterator[GenerationEvent]) -> Json:
-    claim = ClaimReport(num_prompt_tokens=0)
-    async for event in events:
-        if isinstance(event, GenerationStarted):
-            claim = event.claim
-        elif isinstance(event, GenerationFinished):
-            return completion.whole(event, claim)
-    raise AssertionError("a generation ended without its last event")
+def _told(choice: ChatChoice, event: CompletionEvent, ends: _Ends) -> list[Json]:
+    match event:
+        case CompletionStarted():
+            ends.start(event)
+            return choice.start()
+        case ReplyPiece():
+            return choice.piece(event)
+        case CompletionFinished():
+            ends.end(event)
+            return choice.end(event)
+
+
+async def _whole(completion: Completion, choices: list[ChatChoice], events: Events) -> Json:
+    ends = _Ends(len(choices))
+    told: dict[int, Json] = {}
+    async for index, event in events:
+        match event:
+            case CompletionStarted():
+                ends.start(event)
+            case ReplyPiece():
+                choices[index].piece(event)
+            case CompletionFinished():
+                ends.end(event)
+                told[index] = choices[index].whole(event)
+    body = completion.body(completion.kind)
+    return {**body, "choices": [told[index] for index in sorted(told)], **ends.closing}
 
 
 def error_chunk(error: WireError) -> bytes:
     """Write an error into a stream that has begun; OpenAI's client raises it."""
     return data_event({"error": error.error()})
-
-
-def usage_of(finished: GenerationFinished, claim: ClaimReport) -> Json:
-    """Build chat's usage; the cached and the written tokens are parts of the prompt's."""
-    num_prompt, num_reply = claim.num_prompt_tokens, len(finished.token_ids)
-    return {
-        "prompt_tokens": num_prompt,
-        "completion_tokens": num_reply,
-        "total_tokens": num_prompt + num_reply,
-        "prompt_tokens_details": {
-            "cached_tokens": claim.num_reused,
-            "cache_write_tokens": claim.computed,
-            "audio_tokens": 0,
-        },
-        "completion_tokens_details": {
-            "reasoning_tokens": 0,
-            "audio_tokens": 0,
-            "accepted_prediction_tokens": 0,
-            "rejected_prediction_tokens": 0,
-        },
-    }
-
-
-def _choice(delta: Json, finish_reason: str | None = None) -> Json:
-    return {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish_reason}
-
-
-def _finish_reason(finished: GenerationFinished) -> str:
-    is_cut = finished.reason in (FinishReason.LENGTH, FinishReason.DEADLINE)
-    return "length" if is_cut else "stop"

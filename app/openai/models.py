@@ -53,6 +53,7 @@ def _models(request: web.Request) -> list[dict[str, Any]]:
             "created": request.app[STARTED_AT],
             "owned_by": owner,
             "max_model_len": info.max_context_tokens,
+            "context_length": info.max_context_tokens,
         }
         for name, owner in names
     ]

@@ -8,7 +8,7 @@ import pytest
 
 from model.errors import ContextLengthError, EngineBusyError, EngineDiedError
 from model.messages import FinishReason
-from tests.support.fake_manager import make_script
+from tests.support.fake_completions import make_script
 from tests.support.front_end import serving
 
 HI = [{"role": "user", "content": "Where?"}]
@@ -32,8 +32,9 @@ async def test_the_client_completes_a_chat():
         assert answer.usage.completion_tokens == 3
         assert answer.usage.total_tokens == 123
         assert answer.usage.prompt_tokens_details.cached_tokens == 112
-        _, messages, params, request_id = front.completions.calls[0]
-        assert messages[0].text == "Where?"
+        _, asked, request_id = front.completions.calls[0]
+        params = asked.params
+        assert asked.messages[0].text == "Where?"
         assert (params.seed, params.stop, params.max_output_tokens) == (4, ("\n",), 9)
         assert request_id == answer.id
 
@@ -55,7 +56,7 @@ async def test_the_client_streams_a_chat():
         text = [c.choices[0].delta.content for c in chunks if c.choices]
         assert text == ["", "Os", "lo", None]
         assert [c.usage is not None for c in chunks] == [False] * 4 + [True]
-        params = front.completions.calls[0][2]
+        params = front.completions.calls[0][1].params
         assert (params.ignore_eos, params.top_k, params.repetition_penalty) == (True, 5, 1.1)
 
 
@@ -155,8 +156,10 @@ async def test_an_unknown_model_is_not_silently_another_one():
 async def test_what_is_not_supported_is_refused_by_name():
     async with serving() as front, _client(front) as client:
         with pytest.raises(openai.BadRequestError) as caught:
-            await client.chat.completions.create(model="default", messages=HI, n=2)
-        assert (caught.value.code, caught.value.param) == ("unsupported_input", "n")
+            await client.chat.completions.create(
+                model="default", messages=HI, functions=[{"name": "f"}]
+            )
+        assert (caught.value.code, caught.value.param) == ("unsupported_input", "functions")
 
 
 async def test_the_client_lists_models():

@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 from contextlib import aclosing
+from dataclasses import replace
 
 import psutil
 import pytest
@@ -18,6 +19,7 @@ from model.errors import (
     InvalidGenerationError,
     ModelLoadError,
 )
+from model.grammar import Grammar, GrammarKind
 from model.messages import (
     FinishReason,
     GenerationDelta,
@@ -170,6 +172,28 @@ async def test_what_can_never_be_served_is_an_error_of_its_own_class(engine):
     assert caught.value.num_tokens_over == 29
     with pytest.raises(InvalidGenerationError, match="vocabulary"):
         await run(engine, request("odd", [99_999]))
+
+
+async def test_a_form_is_compiled_in_the_process_and_held_to(engine):
+    form = Grammar(kind=GrammarKind.JSON_SCHEMA, text='{"enum": ["red", "green"]}', param="format")
+    bound = request("bound", num=40)
+    bound = replace(bound, params=replace(bound.params, grammar=form))
+
+    finished = await run(engine, bound)
+
+    assert finished.text in ('"red"', '"green"')
+    assert finished.reason is FinishReason.STOP
+
+
+async def test_a_form_that_cannot_be_is_refused_with_its_senders_name(engine):
+    broken = Grammar(kind=GrammarKind.REGEX, text="[", param="response_format")
+    asked = request("broken")
+    asked = replace(asked, params=replace(asked.params, grammar=broken))
+
+    with pytest.raises(InvalidGenerationError) as caught:
+        await run(engine, asked)
+
+    assert caught.value.param == "response_format"
 
 
 async def test_closing_in_mid_reply_ends_stream_and_process(engine):

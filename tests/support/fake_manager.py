@@ -6,17 +6,12 @@ A turn runs until the test ends it; `say` makes its deltas.
 import asyncio
 import itertools
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from model.messages import (
     BlockView,
     EngineInfo,
     EngineStats,
-    FinishReason,
-    GenerationDelta,
-    GenerationEvent,
-    GenerationFinished,
-    GenerationStarted,
     Histogram,
     TableView,
     TierName,
@@ -303,42 +298,6 @@ class FakeManager:
     @property
     def num_active(self) -> int:
         return sum(turn.status.is_active for turn in self.turns_by_id.values())
-
-
-@dataclass
-class FakeCompletions:
-    """Replays `script`; an exception in it is raised; `gate`, when set, holds before each delta."""
-
-    script: list[GenerationEvent | Exception] = field(default_factory=list)
-    gate: asyncio.Semaphore | None = None
-    calls: list[tuple] = field(default_factory=list)
-    began: asyncio.Event = field(default_factory=asyncio.Event)
-    was_closed: asyncio.Event = field(default_factory=asyncio.Event)
-
-    async def stream(self, owner, messages, params, *, request_id):
-        self.calls.append((owner, messages, params, request_id))
-        self.began.set()
-        try:
-            for event in self.script:
-                if isinstance(event, Exception):
-                    raise event
-                if self.gate is not None and not isinstance(event, GenerationStarted):
-                    await self.gate.acquire()
-                yield event
-        finally:
-            self.was_closed.set()
-
-
-def make_script(*texts: str, reason: FinishReason = FinishReason.STOP) -> list:
-    """A whole generation that says these texts."""
-    deltas = [GenerationDelta(token_ids=(index,), text=text) for index, text in enumerate(texts)]
-    finished = GenerationFinished(
-        reason=reason,
-        token_ids=tuple(range(len(texts))),
-        text="".join(texts),
-        num_rows_computed=8 + len(texts),
-    )
-    return [GenerationStarted(claim=CLAIM), *deltas, finished]
 
 
 _TIMES = Histogram(bounds=(0.1, 1.0, float("inf")), counts=(1, 2, 3), total=4.5)

@@ -14,8 +14,9 @@ from app.readiness import Readiness
 from app.server import Collaborators, build_server, say_goodbye
 from sessions.key_ring import KeyRing
 from sessions.types import Session
+from tests.support.fake_completions import FakeCompletions
 from tests.support.fake_keys import FakeKeys
-from tests.support.fake_manager import NOW, FakeCompletions, FakeEngine, FakeManager
+from tests.support.fake_manager import NOW, FakeEngine, FakeManager
 
 
 @dataclass

@@ -17,6 +17,8 @@ _FOLDER = Path(__file__).parent
 _SPECIAL = (
     *("<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"),
     *("[INST]", "[/INST]", "<bos>", "<start_of_turn>", "<end_of_turn>"),
+    *("[TOOL_CALLS]", "[TOOL_RESULTS]", "[/TOOL_RESULTS]"),
+    *("[AVAILABLE_TOOLS]", "[/AVAILABLE_TOOLS]"),
 )
 # Tokens of their own, but not special: a decoder shows them.
 _VISIBLE = ("<think>", "</think>", "<tool_call>", "</tool_call>")
@@ -48,6 +50,9 @@ FAMILIES = {
         Family("dated"),
         Family("numbered"),
         Family("tools"),
+        Family("qwen_tools"),
+        Family("llama_tools", eos="<|eot_id|>", bos="<|begin_of_text|>"),
+        Family("mistral_tools", eos="</s>"),
     )
 }
 

@@ -2,6 +2,7 @@
 
 import pytest
 
+from sessions.completion_events import CompletionRequest
 from sessions.completions import Completions
 from sessions.errors import TooManyTurnsError
 from sessions.manager import ManagerConfig, SessionManager
@@ -58,14 +59,14 @@ async def test_turns_and_completions_share_an_owners_places(store, engine, rende
         mine, also_mine = await manager.create(ANN), await manager.create(ANN)
         other = await manager.create(BOB)
         request = TurnRequest(input=HELLO, params=params)
+        asked = CompletionRequest(messages=HELLO, params=params)
         engine.replies.append(FakeReply(holds_after=1))
         turn = await manager.submit(ANN, mine.id, request)
         await engine.held(turn.id)
         with pytest.raises(TooManyTurnsError):
             await manager.submit(ANN, also_mine.id, request)
         with pytest.raises(TooManyTurnsError):
-            async for _ in completions.stream(ANN, HELLO, params, request_id="r"):
-                pass
+            await anext(completions.stream(ANN, asked, request_id="r"))
         await manager.submit(BOB, other.id, request)
         await manager.cancel(ANN, turn.id)
 
