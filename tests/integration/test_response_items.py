@@ -3,7 +3,9 @@
 import openai
 import pytest
 
+from tests.integration.test_openapi import read, schema_of
 from tests.support.fake_engine import FakeReply
+from tests.support.front_end import receive
 from tests.support.whole_front import serving_whole
 
 WEATHER = {
@@ -206,3 +208,35 @@ async def test_a_conversation_that_is_too_long_is_refused_or_loses_its_oldest_tu
     assert (cut.status, cut.truncation) == ("completed", "auto")
     assert cut.splice["dropped_turns"] == 1
     assert cut.usage.input_tokens < made.usage.total_tokens
+
+
+async def test_events_answers_and_frames_are_as_the_document_says(front):
+    document = await read(front)
+    pieces = ("<think>", "hm", "</think>\n\n", "So: ", CALL)
+    front.engine.default = FakeReply(pieces=pieces)
+    body = {"input": "x", "tools": [WEATHER]}
+    frame = schema_of(document, "ResponseServerFrame")
+    async with front.client.ws_connect("/v1/responses") as ws:
+        await ws.send_json({"type": "response.create", "stream_id": "a", **body})
+        while (event := await receive(ws))["type"] != "response.completed":
+            frame.validate(event)
+        frame.validate(event)
+        for wrong in ({"type": "response.create"}, {"type": "response.steer"}):
+            await ws.send_json(wrong)
+            frame.validate(await receive(ws))
+
+    response = event["response"]
+    place = f"/v1/conversations/{response['conversation']['id']}"
+    answers = [
+        ("Turn", await front.call("GET", f"/v1/responses/{response['id']}")),
+        ("ItemList", await front.call("GET", f"/v1/responses/{response['id']}/input_items")),
+        ("ItemList", await front.call("GET", place + "/items")),
+        ("Item", await front.call("GET", f"{place}/items/{response['output'][0]['id']}")),
+        ("Conversation", await front.call("GET", place)),
+        ("InputTokens", await front.call("POST", "/v1/responses/input_tokens", json=body)),
+        ("Compacted", await front.call("POST", "/v1/responses/compact", json=body)),
+        ("DeletedResponse", await front.call("DELETE", f"/v1/responses/{response['id']}")),
+    ]
+    for name, (status, answer) in answers:
+        assert status == 200, (name, answer)
+        schema_of(document, name).validate(answer)
