@@ -47,7 +47,7 @@ def check_messages(messages: Sequence[InputMessage], *, max_chars: int) -> None:
     if not messages:
         raise InvalidInputError("there must be at least one message", param="input")
     for number, message in enumerate(messages):
-        if message.role not in ROLES:
+        if message.role not in ROLES or (message.role == "tool" and message.call_id is None):
             raise UnsupportedInputError(
                 f"the role {message.role!r} is not one of {', '.join(ROLES)}",
                 param=f"input[{number}].role",
