@@ -8,6 +8,7 @@ by its name.
 from collections.abc import Callable
 from typing import Annotated, Any, Final, Literal
 
+import orjson
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
 
 from app.openai.input_items import MAX_ITEMS
@@ -21,6 +22,7 @@ Label = Annotated[Text, StringConstraints(max_length=512)]
 Json = dict[str, Any]
 
 MAX_INCLUDES: Final = 32
+MAX_SHOWN_BYTES: Final = 262_144
 
 
 def _is_other_than(*harmless: object) -> Callable[[object], bool]:
@@ -154,6 +156,7 @@ def parse_response(body: Json) -> ResponseBody:
     _refuse(body)
     parsed = validate(ResponseBody, body)
     _check_place(parsed)
+    _check_shown(parsed.shown())
     if parsed.is_background and not parsed.is_stored:
         raise InvalidInputError("a response in the background must be stored", param="background")
     return parsed
@@ -171,6 +174,23 @@ def _refuse(body: Json) -> None:
     for name, matters in _MEANINGFUL.items():
         if matters(body.get(name)):
             raise UnsupportedInputError(f"{name} is not supported", param=name)
+
+
+def _check_shown(shown: Json) -> None:
+    """Refuse what would be shown again and can't be stored, or is more than a request needs."""
+    for name, value in shown.items():
+        if len(orjson.dumps(value)) > MAX_SHOWN_BYTES:
+            raise InvalidInputError(f"{name} has more than {MAX_SHOWN_BYTES} bytes", param=name)
+        if _has_nul(value):
+            raise InvalidInputError("the character U+0000 can't be stored", param=name)
+
+
+def _has_nul(value: object) -> bool:
+    if isinstance(value, str):
+        return "\0" in value
+    if isinstance(value, dict):
+        return any(_has_nul(part) for pair in value.items() for part in pair)
+    return isinstance(value, list) and any(map(_has_nul, value))
 
 
 def _check_place(body: InputBody) -> None:

@@ -100,7 +100,7 @@ def read_form(text: Json | None) -> Grammar | None:
             return Grammar(kind=GrammarKind.JSON_SCHEMA, text=text_of_it, param=_FORMAT)
         case "grammar":
             syntax = wanted.get("syntax")
-            if syntax not in _SYNTAXES:
+            if not isinstance(syntax, str) or syntax not in _SYNTAXES:
                 known = " or ".join(_SYNTAXES)
                 raise InvalidInputError(f"syntax is {known}", param=f"{_FORMAT}.syntax")
             definition = _text(wanted, "definition", _FORMAT)
