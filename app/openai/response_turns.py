@@ -208,8 +208,18 @@ class ResponseTurns:
         self, body: ResponseBody, place: Place, *, keeps: bool = False
     ) -> AsyncIterator[tuple[int, TurnEvent]]:
         """The events of a response that is not stored; it ends with whoever reads it."""
-        request = await self.request_of(body, place)
+        request = _instructed(await self.request_of(body, place), place)
         return self._manager.ephemeral.run(self._owner, request, place.parent, keeps=keeps)
+
+    async def num_tokens(self, body: InputBody, place: Place) -> int:
+        """How many tokens the prompt of such a response would have."""
+        asked = TurnRequest(
+            input=await self.messages_of(body.input),
+            params=default_params(self._app),
+            terms=self.terms_of(body, place, shown={}),
+        )
+        asked = _instructed(asked, place)
+        return await self._manager.ephemeral.count(self._owner, asked, place.parent)
 
     async def _session_for(self, place: Place) -> tuple[Session, bool]:
         """The session that a response lies in, and whether it was opened for it."""
@@ -242,6 +252,14 @@ class ResponseTurns:
             return await self._manager.items.find(self._owner, given.id)
         except ItemNotFoundError as exc:
             raise InvalidInputError(str(exc), param=given.place) from None
+
+
+def _instructed(request: TurnRequest, place: Place) -> TurnRequest:
+    """The request, told what the session it has no rows in would tell it."""
+    session, terms = place.session, request.terms
+    if session is None or terms.instructions is not None or session.instructions is None:
+        return request
+    return replace(request, terms=replace(terms, instructions=session.instructions))
 
 
 async def attached(

@@ -22,9 +22,8 @@ from app.peer import beside, closing, until_gone
 from app.protocol import EmptyBody
 from app.representation import event_object
 from app.response_object import turn_object
-from app.sampling import default_params
 from app.sse import named_event, serve_sse
-from sessions.types import Turn, TurnEnded, TurnEvent, TurnId, TurnRequest
+from sessions.types import Turn, TurnEnded, TurnEvent, TurnId
 
 _PATH = "/v1/responses"
 
@@ -93,12 +92,7 @@ async def count(request: web.Request) -> web.Response:
     body = parse_input(await read_object(request))
     turns = ResponseTurns(request.app, request[OWNER])
     place = await turns.place_of(body)
-    asked = TurnRequest(
-        input=await turns.messages_of(body.input),
-        params=default_params(request.app),
-        terms=turns.terms_of(body, place, shown={}),
-    )
-    num_tokens = await request.app[MANAGER].ephemeral.count(request[OWNER], asked, place.parent)
+    num_tokens = await turns.num_tokens(body, place)
     return json_answer({"object": "response.input_tokens", "input_tokens": num_tokens})
 
 

@@ -235,3 +235,15 @@ async def test_unknown_fields_are_ignored(client):
     made = await client.responses.create(input="x", extra_body=extra)
 
     assert made.status == "completed"
+
+
+async def test_a_sessions_own_instructions_hold_where_a_response_has_none(front, client):
+    session = await front.session(instructions="Be brief.")
+    counted = await client.responses.input_tokens.count(input="x", conversation=session["id"])
+    unstored = await client.responses.create(input="x", conversation=session["id"], store=False)
+    stored = await client.responses.create(input="x", conversation=session["id"])
+    await client.responses.create(input="x", instructions="Be brief.")
+
+    first, second, same = (request.token_ids for request in front.engine.requests)
+    assert first == second == same
+    assert counted.input_tokens == unstored.usage.input_tokens == stored.usage.input_tokens
