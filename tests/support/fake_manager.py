@@ -390,4 +390,5 @@ class FakeEngine:
             first_token_s=_TIMES,
             inter_token_s=_TIMES,
             queue_s=_TIMES,
+            restore_s=_TIMES,
         )
