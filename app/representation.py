@@ -8,6 +8,7 @@ from typing import Any
 
 from app.tier_representation import residency_object
 from model.messages import EngineInfo, Residency
+from sessions.search_types import SearchHit
 from sessions.types import (
     Item,
     ItemId,
@@ -17,7 +18,6 @@ from sessions.types import (
     ReplyPartAdded,
     ReplyPartDone,
     ReplyTextDone,
-    SearchHit,
     Session,
     Timing,
     Turn,

@@ -96,6 +96,9 @@ class Settings(BaseModel):
     attention: AttentionName = _model(
         AttentionName.AUTO, "attention backend; `auto` lets the mode decide"
     )
+    native_dir: Path = _model(
+        Path("~/.cache/splice"), "folder for the kernels compiled for this machine"
+    )
     max_context_tokens: OptionalCount = _model(
         None, "tokens a conversation may hold; can only lower what the model allows", ge=2
     )
@@ -229,8 +232,8 @@ class Settings(BaseModel):
                 "base_path begins with a slash, ends without one, and has letters, digits and ._~- "
                 "in between"
             )
-        if self.mode is Mode.EXACT and self.attention is AttentionName.BATCHED:
-            raise ValueError("mode exact needs the reference attention, not batched")
+        if self.mode is Mode.EXACT and self.attention in (AttentionName.BATCHED, AttentionName.CPU):
+            raise ValueError(f"mode exact needs the reference attention, not {self.attention}")
         return self
 
     @property
@@ -265,6 +268,7 @@ class Settings(BaseModel):
         return EngineConfig(
             model=self.model,
             models_dir=self.models_dir,
+            native_dir=self.native_dir,
             device=self.device,
             mode=self.mode,
             attention=self.attention,

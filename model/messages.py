@@ -137,7 +137,8 @@ class GenerationFinished:
     `num_rows_computed` counts the rows that entered the model for this generation: prompt tokens
     that were not reused, every fed reply token, and whatever a preemption made necessary again.
     Times are seconds from the request's arrival in the engine; `first_token_s` is None when there
-    was no token. `restore_s` is how long blocks took to come back from other tiers.
+    was no token. `restore_s` is how long blocks took to come back from other tiers, as a rule a
+    part of `queue_s`.
     """
 
     reason: FinishReason

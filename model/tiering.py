@@ -65,6 +65,7 @@ class Tiering:
         self._worth = setup.worth
         self._parked = parked
         self._next_sweep_s = 0.0
+        self._is_hurried = False
         self._restores = Restores(setup.tiers, supply, hasher, setup.costs)
         self._spills = Spills(
             setup.tiers, setup.spill, supply, pool, parked, self.worth, setup.wall_clock
@@ -73,7 +74,7 @@ class Tiering:
 
     def worth(self, parked: ParkedTable) -> tuple[bool, int, float]:
         """What a parked table is worth: the lowest is given up first."""
-        is_superseded = self._parked.is_superseded(parked.turn_id)
+        is_superseded = self._parked.is_superseded(parked)
         tier = self._spills.stored_in(parked)
         return self._worth.of_table(parked, tier, is_superseded=is_superseded)
 
@@ -108,7 +109,7 @@ class Tiering:
         ready += self._restores.expire(now_s)
         if now_s >= self._next_sweep_s:
             self._spills.sweep(now_s)
-            self._next_sweep_s = now_s + _SWEEP_S
+            self._next_sweep_s = now_s + (0.0 if self._is_hurried else _SWEEP_S)
         return ready
 
     @property
@@ -129,6 +130,7 @@ class Tiering:
     def is_due(self) -> bool:
         """Whether a tick has anything to do soon, though nobody runs."""
         is_busy = self.has_orders or self.num_in_flight > 0
+        is_busy |= any(tier.owes_erasure for tier in self._tiers)
         return bool(self._tiers) and (is_busy or self._spills.has_unstored())
 
     # Between turns
@@ -139,8 +141,10 @@ class Tiering:
         return self._spills.park(conversation_id, tier)
 
     def hurry(self) -> None:
-        """Store everything at once from now on."""
+        """Store everything at once from now on: whatever can be stored is on its way after a tick,
+        and when nothing is, all is there."""
         self._next_sweep_s = 0.0
+        self._is_hurried = True
         self._spills.hurry()
 
     def release(self, conversation_id: str) -> None:

@@ -13,6 +13,7 @@ import socket
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
 from model.assembly import assemble
@@ -116,7 +117,8 @@ class Worker:
         """Everything that has arrived; waits for something while there is nothing to compute."""
         is_idle = not self._core.has_work or self._core.is_stalled
         while True:
-            timeout_s = _TICK_S if self._core.is_due else None
+            # Asked only before a wait: the answer costs what there is of parked tables.
+            timeout_s = _TICK_S if is_idle and self._core.is_due else None
             try:
                 command = self._connection.inbox.get(block=is_idle, timeout=timeout_s)
             except queue.Empty:
@@ -169,12 +171,11 @@ class Worker:
         the process."""
         tiering = self._core.cache.tiering
         tiering.hurry()
-        while tiering.is_due():
-            self._core.tick()
-            try:
+        self._core.tick()
+        while tiering.num_in_flight:
+            with suppress(queue.Empty):
                 self._connection.inbox.get(timeout=_TICK_S)
-            except queue.Empty:
-                continue
+            self._core.tick()
         return tiering.close()
 
     def _step(self) -> list[Output]:

@@ -15,6 +15,7 @@ from sessions import purge, rows, search
 from sessions.errors import InvalidInputError, RevisionConflictError, SessionNotFoundError
 from sessions.manifests import ManifestStore
 from sessions.queries import is_active
+from sessions.search_types import SearchPage
 from sessions.session_events import ChangeKind, SessionEvent, SessionNews, read_behind, record
 from sessions.tables import (
     ACTIVE,
@@ -27,7 +28,6 @@ from sessions.title_store import TitleStore, index_title
 from sessions.types import (
     OwnerId,
     Page,
-    SearchPage,
     Session,
     SessionChange,
     SessionFilter,

@@ -23,7 +23,19 @@ export function modelNote(session: Session): string | null {
     case "other_model":
       return `Written with ${session.model}. The next message reads the whole chat anew, once.`;
     case "fingerprint_changed":
-      return "The model has changed since. The next message reads the whole chat anew, once.";
+      return "Imported, or the model has changed. The next message reads the whole chat anew, once.";
+    default:
+      return null;
+  }
+}
+
+/** The same in a word or two, for the list. */
+export function modelMark(session: Session): string | null {
+  switch (session.model_state) {
+    case "other_model":
+      return "Of another model";
+    case "fingerprint_changed":
+      return "To be read anew";
     default:
       return null;
   }
@@ -47,16 +59,17 @@ export function reuse(metrics: Metrics): string {
   return `${count(metrics.kv.reused)} of ${count(total)} tokens reused`;
 }
 
-/** Why less was reused than could have been; null when nothing was lost. */
+/** Why less was reused than could have been; null when nothing was lost (one is always computed). */
 export function missReason(metrics: Metrics): string | null {
-  const { reason, diverged_at: at } = metrics.kv;
+  const { reason, diverged_at: at, computed } = metrics.kv;
+  if (computed <= 1) return null;
   switch (reason) {
     case null:
       return null;
     case "new":
       return "new conversation";
     case "evicted":
-      return "the rest was evicted to make room";
+      return "the rest had left the cache";
     case "diverged":
       return at === null ? "the history changed" : `the history changed at token ${count(at)}`;
     case "fingerprint_changed":

@@ -130,8 +130,9 @@ def test_two_sizes_for_one_cache_are_refused():
     assert "leave one out" in refusal({"num_blocks": "64", "cache_bytes": "1GiB"})
 
 
-def test_exact_mode_with_batched_attention_is_refused():
-    assert "reference attention" in refusal({"mode": "exact", "attention": "batched"})
+@pytest.mark.parametrize("attention", ["batched", "cpu"])
+def test_exact_mode_with_a_quicker_attention_is_refused(attention):
+    assert f"not {attention}" in refusal({"mode": "exact", "attention": attention})
 
 
 def test_another_file_is_named_by_argument_or_variable(tmp_path):

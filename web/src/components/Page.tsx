@@ -72,16 +72,25 @@ function TopBar() {
       <h1>{name}</h1>
       {session && <PlaceBadge session={session} />}
       {session && <span class="model">{session.model}</span>}
-      <IconButton
-        icon="sliders"
-        label="Settings of this chat"
-        class="desktop-only"
-        onClick={() => {
-          state.dialog.value = { kind: "settings", session: id };
-        }}
-      />
+      {(session || id === null) && (
+        <IconButton
+          icon="sliders"
+          label="Settings of this chat"
+          class={session ? "desktop-only" : ""}
+          onClick={() => {
+            state.dialog.value = { kind: "settings", session: id };
+          }}
+        />
+      )}
       {session && <SessionMenu session={session} label="More for this chat" />}
-      <IconButton icon="plus" label="New chat" class="phone-only" onClick={() => navigate(null)} />
+      {id !== null && (
+        <IconButton
+          icon="plus"
+          label="New chat"
+          class="phone-only"
+          onClick={() => navigate(null)}
+        />
+      )}
     </header>
   );
 }
