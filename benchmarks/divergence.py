@@ -16,7 +16,9 @@ from transformers import AutoTokenizer, PreTrainedModel
 
 from model.assembly import choose_backend, choose_device, choose_dtype
 from model.attention.base import IMPLEMENTATION, register
+from model.attention.cpu import CpuBackend
 from model.config import Device, EngineConfig, Mode
+from model.few_rows import speed_up
 from model.provision import DEFAULT_MODEL, obtain
 from model.runner import ModelShape
 from model.self_check import paged_logits, plain_logits
@@ -97,6 +99,8 @@ def measure(models_dir: Path, device_name: Device = Device.AUTO) -> Measured:
     truth = plain_logits(exact, token_ids)
     del exact
     fast, _ = _load(models_dir, dtype, device)
+    if isinstance(backend, CpuBackend):
+        speed_up(fast, backend.ops)
     logits = paged_logits(fast, ModelShape.of(fast), backend, token_ids, list(_steps(token_ids)))
     nats = divergence(truth, logits)
     return Measured(

@@ -5,6 +5,8 @@ park) behind histories of up to 32,000 tokens, for a turn of 48 new tokens. Each
 new blocks cost, not what its history does; what remains that grows is copying and comparing ids,
 32 bits each, at memory speed. The same program prints how much of a whole claim hashing the whole
 history afresh would take, as a server without parked tables does at every turn.
+
+With `--steps` it times what a step's parts cost instead: `benchmarks.step_parts` has the words.
 """
 
 import argparse
@@ -13,6 +15,7 @@ import time
 from array import array
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from model.block_table import BlockTable
 from model.cache_manager import CacheManager
@@ -51,7 +54,15 @@ def main(arguments: list[str]) -> int:
     parser.add_argument(
         "--longest", type=int, default=HISTORIES[-1], help="longest history, tokens"
     )
+    parser.add_argument("--steps", action="store_true", help="a step's parts on the CPU instead")
+    parser.add_argument("--threads", type=int, default=1, help="torch's, for --steps")
+    parser.add_argument("--models-dir", type=Path, default=Path("data/models"))
     options = parser.parse_args(arguments)
+    if options.steps:
+        from benchmarks.step_parts import measure as measure_steps  # bookkeeping needs no torch
+
+        measure_steps(options.models_dir, options.threads, options.rounds)
+        return 0
     histories = [h for h in HISTORIES if h <= options.longest]
     print(f"microseconds (medians of {options.rounds}) for a turn of {NEW_TOKENS} new tokens")
     print("history " + "".join(f"{part:>10}" for part in PARTS))

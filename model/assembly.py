@@ -2,6 +2,7 @@
 engine's process.
 """
 
+import logging
 import time
 from collections.abc import Callable, Iterable
 
@@ -11,11 +12,14 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from model.attention.base import IMPLEMENTATION, AttentionBackend, register
 from model.attention.batched import BatchedBackend
+from model.attention.cpu import CpuBackend
+from model.attention.native.build import NativeBuildError, load_ops
 from model.attention.reference import ReferenceBackend
 from model.cache_manager import CacheManager
 from model.config import AttentionName, Device, EngineConfig, Mode
 from model.core import EngineCore
 from model.errors import ModelLoadError
+from model.few_rows import speed_up
 from model.kv_cache import KVCache
 from model.messages import EngineInfo
 from model.ports import CoreLimits, Tokenizer
@@ -32,6 +36,8 @@ from model.weights import (
     prepare,
     recommended_sampling,
 )
+
+logger = logging.getLogger(__name__)
 
 OnProgress = Callable[[str], None]
 
@@ -83,7 +89,9 @@ def assemble(
     on_progress(f"loading {source.model_id} in {_name(dtype)} on {device}")
     model = load_model(prepared.folder, dtype, device, IMPLEMENTATION)
     identity = fingerprint(prepared, dtype, config.models_dir, on_progress)
-    backend = choose_backend(config, device)
+    backend = choose_backend(config, device, on_progress)
+    if isinstance(backend, CpuBackend):
+        speed_up(model, backend.ops)
     tokenizer = load_tokenizer(prepared.folder)
     eos = eos_token_ids(prepared.folder, tokenizer)
     core = build_core(
@@ -138,13 +146,24 @@ def choose_dtype(mode: Mode, device: torch.device) -> torch.dtype:
     return torch.bfloat16 if has_bf16 else torch.float32
 
 
-def choose_backend(config: EngineConfig, device: torch.device) -> AttentionBackend:
-    """The backend named, or the mode's own."""
-    is_exact = config.mode is Mode.EXACT
-    if config.attention is AttentionName.REFERENCE or (
-        config.attention is AttentionName.AUTO and is_exact
-    ):
+def choose_backend(
+    config: EngineConfig, device: torch.device, on_progress: OnProgress = lambda _: None
+) -> AttentionBackend:
+    """The backend named, or the mode's own. Where `auto` would take the compiled kernels and they
+    can't be had, the log says why and plain torch serves. Raises ModelLoadError when they were
+    asked for by name."""
+    is_auto, is_fast = config.attention is AttentionName.AUTO, config.mode is Mode.FAST
+    if config.attention is AttentionName.REFERENCE or (is_auto and not is_fast):
         return ReferenceBackend()
+    if config.attention is AttentionName.CPU and device.type != "cpu":
+        raise ModelLoadError("attention cpu was asked for, but the model runs on CUDA")
+    if config.attention is AttentionName.CPU or (is_auto and device.type == "cpu"):
+        try:
+            return CpuBackend(load_ops(config.native_dir, on_progress))
+        except NativeBuildError as exc:
+            if not is_auto:
+                raise ModelLoadError(f"attention cpu can't be had: {exc}") from exc
+            logger.warning("attention runs in plain torch, as batched, which is slower: %s", exc)
     return BatchedBackend(device)
 
 

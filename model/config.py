@@ -20,7 +20,7 @@ class Mode(StrEnum):
 
     `exact`: float32 and the reference attention; the same ids and seed give the same tokens
     whatever was cached, batched, preempted or restored. `fast`: bfloat16 where the device
-    computes in it, and batched attention.
+    computes in it, and the device's quickest attention.
     """
 
     EXACT = "exact"
@@ -33,6 +33,7 @@ class AttentionName(StrEnum):
     AUTO = "auto"
     REFERENCE = "reference"
     BATCHED = "batched"
+    CPU = "cpu"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +43,7 @@ class EngineConfig:
     `model` is a local folder, a `.gguf` file, a Hugging Face id, or `"default"` for the embedded
     model. `num_blocks` wins over `cache_bytes`; with neither, a share of free memory is taken.
     `max_context_tokens` can only lower what the model allows. `num_threads` 0 keeps torch's own.
+    Kernels that are compiled for this machine lie in `native_dir`.
     The tiers lie in `kv_dir`, each as large as its bytes, which are its bound; without them what
     the device gives up is computed again. A conversation that idles for so many seconds is stored
     in the tier. The CPU tier's memory is the front end's, which opens `cpu_tier_fd` for it, so that
@@ -52,6 +54,7 @@ class EngineConfig:
 
     model: str = "default"
     models_dir: Path = Path("data/models")
+    native_dir: Path = Path("~/.cache/splice")
     device: Device = Device.AUTO
     mode: Mode = Mode.FAST
     attention: AttentionName = AttentionName.AUTO

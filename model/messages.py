@@ -209,6 +209,22 @@ class TableView:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Residency:
+    """Where a conversation's newest table is: the quickest tier that has all of it. `tail` names
+    its last block in hexadecimal; `used_at` is wall-clock seconds, `num_bytes` those of its blocks,
+    shared ones too; `stored_in` are the tiers below the device that have all of it."""
+
+    conversation_id: str
+    turn_id: str
+    tier: TierName
+    tail: str
+    num_tokens: int
+    num_bytes: int
+    used_at: float
+    stored_in: tuple[TierName, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Histogram:
     """Cumulative counts by upper bound (seconds), Prometheus-style; the last bound is infinity."""
 

@@ -12,6 +12,7 @@ import queue
 import socket
 import sys
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -134,6 +135,8 @@ class Worker:
                     self._report([Output(command.request.request_id, exc)])
             case Cancel(request_id):
                 self._report(self._core.cancel(request_id))
+            case Query(query_id, "verify" | "collect" as name, _, _):
+                self._begin(query_id, name)
             case Query(query_id, name, argument, tier):
                 self._connection.send(Answer(query_id, self._answer(name, argument, tier)))
             case Wake():
@@ -141,16 +144,23 @@ class Worker:
             case _:
                 raise AssertionError(f"unknown command {command!r}")
 
+    def _begin(self, query_id: int, name: str) -> None:
+        """Have the tiers' threads do what takes long; it is answered when it is done."""
+        tiering = self._core.cache.tiering
+        begin = tiering.verify if name == "verify" else tiering.collect
+        begin(lambda count: self._connection.send(Answer(query_id, count)))
+
     def _answer(self, name: str, argument: str | None, tier: TierName | None) -> object:
-        match name:
-            case "stats":
-                return self._core.stats()
-            case "evict":
-                return self._core.evict(argument)
-            case "conversations":
-                return self._core.cache.tiering.conversations()
-            case "store_all":
-                return self._store_all()
+        about_everybody: dict[str, Callable[[], object]] = {
+            "stats": self._core.stats,
+            "residency": self._core.residency,
+            "conversations": self._core.cache.tiering.conversations,
+            "store_all": self._store_all,
+        }
+        if name in about_everybody:
+            return about_everybody[name]()
+        if name == "evict":
+            return self._core.evict(argument)
         assert argument is not None, f"{name} is about a conversation"
         if tier is not None:
             return self._core.park(argument, tier)

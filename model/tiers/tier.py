@@ -308,6 +308,13 @@ class Tier:
 
         self._errand(lambda storage: storage.verify(), Urgency.SPILL, drop)
 
+    def run(
+        self, action: Callable[[Storage], object], on_done: Callable[[object], None] | None = None
+    ) -> None:
+        """Have something done on the medium's thread, behind what is urgent; `on_done` gets what
+        came of it, unless it failed."""
+        self._errand(action, Urgency.SPILL, on_done)
+
     def lose(self, record: Record) -> None:
         """A record isn't what was written: it goes, and what lies behind it."""
         self._counts["lost"] += 1

@@ -9,7 +9,8 @@ from typer.testing import CliRunner
 from app import tracing
 from app.cli import app
 from app.open_telemetry import OpenTelemetry, open_telemetry
-from app.settings import SettingsError, traces_exporters
+from app.settings import SettingsError
+from app.traces_settings import traces_exporters
 from app.tracing import NOT_TRACED, make_tracing
 from sessions.types import Timing
 from tests.support.turns import make_turn

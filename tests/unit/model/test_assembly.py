@@ -17,6 +17,7 @@ from model.assembly import (
     choose_dtype,
     choose_num_blocks,
 )
+from model.attention.native.build import NativeBuildError
 from model.config import AttentionName, Device, EngineConfig, Mode, SamplingParams
 from model.detokenizer import ReplyText
 from model.errors import ModelLoadError
@@ -161,13 +162,36 @@ def test_an_old_card_computes_in_float16(monkeypatch, has_bf16, dtype):
     ("mode", "attention", "name"),
     [
         (Mode.EXACT, AttentionName.AUTO, "reference"),
-        (Mode.FAST, AttentionName.AUTO, "batched"),
+        (Mode.FAST, AttentionName.AUTO, "cpu"),
+        (Mode.FAST, AttentionName.CPU, "cpu"),
+        (Mode.FAST, AttentionName.BATCHED, "batched"),
         (Mode.EXACT, AttentionName.BATCHED, "batched"),
         (Mode.FAST, AttentionName.REFERENCE, "reference"),
     ],
 )
 def test_the_attention_is_the_one_named_or_the_mode_s_own(mode, attention, name):
     assert choose_backend(EngineConfig(mode=mode, attention=attention), CPU).name == name
+
+
+def test_without_a_compiler_plain_torch_serves_and_the_log_says_why(monkeypatch, caplog, tmp_path):
+    def refuse(folder, on_progress):
+        raise NativeBuildError("no C++ compiler")
+
+    monkeypatch.setattr(assembly, "load_ops", refuse)
+
+    assert choose_backend(EngineConfig(), CPU).name == "batched"
+    (record,) = caplog.records
+    assert "slower: no C++ compiler" in record.getMessage()
+    with pytest.raises(ModelLoadError, match=r"attention cpu can't be had: no C\+\+ compiler"):
+        choose_backend(EngineConfig(attention=AttentionName.CPU), CPU)
+
+
+def test_a_card_has_no_use_for_the_cpu_s_attention():
+    config = EngineConfig(attention=AttentionName.CPU)
+
+    with pytest.raises(ModelLoadError, match="runs on CUDA"):
+        choose_backend(config, torch.device("cuda"))
+    assert choose_backend(EngineConfig(), torch.device("cuda")).name == "batched"
 
 
 def test_a_number_of_blocks_wins_over_bytes_and_bytes_over_free_memory(monkeypatch):

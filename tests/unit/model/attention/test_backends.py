@@ -3,51 +3,16 @@ belongs to nobody is NaN and reaches nobody."""
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from model.attention.base import AttentionSpec
 from model.attention.batched import BatchedBackend, BatchedPlan
 from model.attention.reference import ReferenceBackend
+from tests.support.attention_cases import assert_close, shapes, specs, thorough
 from tests.support.paged_steps import CPU, PagedStep, Shape
 
 BACKENDS = {"reference": ReferenceBackend(), "batched": BatchedBackend(CPU)}
-# Of outputs that are averages of normally distributed values.
-TOLERANCE = {torch.float32: 2e-5, torch.bfloat16: 4e-2}
-
-sequences = st.lists(
-    st.one_of(
-        st.tuples(st.integers(0, 40), st.just(1)),
-        st.tuples(st.integers(0, 40), st.integers(2, 25)),
-    ),
-    min_size=1,
-    max_size=6,
-).map(tuple)
-shapes = st.builds(
-    Shape,
-    sequences=sequences,
-    block_size=st.sampled_from([1, 2, 4, 16]),
-    num_kv_heads=st.integers(1, 3),
-    num_groups=st.integers(1, 4),
-    head_size=st.sampled_from([1, 4, 6, 16]),
-    dtype=st.sampled_from([torch.float32, torch.bfloat16]),
-)
-specs = st.builds(
-    AttentionSpec,
-    scaling=st.sampled_from([1.0, 0.25, 0.05]),
-    window=st.one_of(st.none(), st.integers(1, 50)),
-    softcap=st.one_of(st.none(), st.sampled_from([0.5, 20.0])),
-)
-thorough = settings(max_examples=80, derandomize=True, deadline=None)
-
-
-def assert_close(actual, expected, dtype):
-    assert actual.dtype == dtype
-    assert actual.shape == expected.shape
-    assert not actual.isnan().any(), "what belongs to nobody reached an output"
-    torch.testing.assert_close(
-        actual.double(), expected.double(), atol=TOLERANCE[dtype], rtol=TOLERANCE[dtype]
-    )
 
 
 @pytest.mark.parametrize("backend", BACKENDS.values(), ids=BACKENDS)

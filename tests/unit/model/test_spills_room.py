@@ -1,4 +1,4 @@
-"""Tiers that are full, slow, broken, damaged or started again, and what they show."""
+"""Room in the tiers, media that fail, and what an earlier process left."""
 
 from model.cache_manager import PrefixPendingError
 from model.messages import TierName

@@ -1,0 +1,86 @@
+"""Paged attention on the CPU by the compiled kernels of `model.attention.native`: keys and values
+are read where they lie, through the block tables, for decoding and for prefill chunks alike.
+
+Sums are kept in float32 whatever the cache's dtype. In what order they are taken depends on the
+number of threads and on the batch, so this is no backend of `exact` mode.
+"""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import torch
+
+from model.attention.base import AttentionSpec
+from model.batch import Batch
+from model.few_rows import LinearOps
+
+
+class NativeOps(LinearOps, Protocol):
+    """The compiled operators, as torch shows them."""
+
+    def attend(
+        self,
+        output: torch.Tensor,
+        query: torch.Tensor,
+        kv: torch.Tensor,
+        tables: torch.Tensor,
+        sequences: torch.Tensor,
+        *options: float,
+    ) -> None:
+        """Attention into `output`; the options are scaling, window, soft cap and level."""
+        ...
+
+    def level_names(self) -> str:
+        """The levels of instruction sets that this CPU has, ascending, with a space between."""
+        ...
+
+
+class CpuPlan:
+    """One step's tables end to end, and where each sequence is in them."""
+
+    def __init__(self, batch: Batch, ops: NativeOps, level: int) -> None:
+        self._attend = ops.attend
+        self._level = level
+        self._tables = torch.cat(batch.tables)
+        sequences, start = [], 0
+        for table, (begin, end), length in zip(batch.tables, batch.spans, batch.ends, strict=True):
+            sequences.append((start, begin, end, length))
+            start += len(table)
+        self._sequences = torch.tensor(sequences)  # [B, 4]
+
+    def attend(self, query: torch.Tensor, kv: torch.Tensor, spec: AttentionSpec) -> torch.Tensor:
+        """See `AttentionPlan`."""
+        if query.stride(-1) != 1:
+            query = query.contiguous()
+        output = torch.empty(query.shape, dtype=query.dtype)
+        self._attend(
+            output,
+            query,
+            kv,
+            self._tables,
+            self._sequences,
+            spec.scaling,
+            spec.window or 0,
+            spec.softcap or 0.0,
+            self._level,
+        )
+        return output
+
+
+class CpuBackend:
+    """The backend of `fast` mode on a CPU. `level` names one of `levels`, by default the best."""
+
+    name = "cpu"
+
+    def __init__(self, ops: NativeOps, level: str | None = None) -> None:
+        self.ops = ops
+        self._level = -1 if level is None else levels(ops).index(level)
+
+    def plan(self, batch: Batch) -> CpuPlan:
+        """Lay the tables end to end."""
+        return CpuPlan(batch, self.ops, self._level)
+
+
+def levels(ops: NativeOps) -> Sequence[str]:
+    """The names of the levels that can run here, the best one last."""
+    return ops.level_names().split()

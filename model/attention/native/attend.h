@@ -1,0 +1,281 @@
+// Paged attention of one item: keys and values are read through the block table in place, a tile of
+// positions at a time, with the softmax kept online (Milakov and Gimelshein 2018; the tiles as in
+// FlashAttention, Dao et al. 2022).
+//
+// A tile's keys are transposed once, so that positions lie across the lanes, then every row takes
+// them; likewise its values. Positions that the sequence has not are read from a row of zeros, never
+// from their slot, which may hold anything.
+
+#pragma once
+
+#include "kernels.h"
+#include "units.h"
+
+namespace {
+
+using splice::Attention;
+using splice::Item;
+using splice::kRows;
+
+constexpr int64_t kTile = 64;  // positions
+constexpr float kLowest = -1e30f;
+constexpr float kHidden = -__builtin_inff();
+constexpr float kLog2E = 1.4426950f;
+
+// What an item works in, in one piece of memory, padded to whole vectors.
+template <class T>
+struct Room {
+  int64_t width;  // of a row of the output
+  int64_t depth;  // of a row of queries, in units
+  float *queries, *keys, *values, *scores, *sums, *tops, *totals, *factors;
+  T* zeros;
+
+  static int64_t padded(int64_t head_size) { return rounded_up(head_size, kWidth); }
+
+  static size_t bytes(int64_t head_size) {
+    int64_t padded_size = padded(head_size);
+    return 4 * (2 * kRows * padded_size + 2 * kTile * padded_size + kRows * kTile + 3 * kRows +
+                padded_size);
+  }
+
+  Room(void* memory, int64_t head_size) {
+    constexpr int64_t elements = UnitOf<T>::Type::kElements;
+    width = padded(head_size);
+    depth = (head_size + elements - 1) / elements;
+    queries = static_cast<float*>(memory);
+    sums = queries + kRows * width;
+    keys = sums + kRows * width;
+    values = keys + kTile * width;
+    scores = values + kTile * width;
+    tops = scores + kRows * kTile;
+    totals = tops + kRows;
+    factors = totals + kRows;
+    zeros = reinterpret_cast<T*>(factors + kRows);
+  }
+};
+
+template <class T>
+class Run {
+  using Unit = typename UnitOf<T>::Type;
+  static constexpr int64_t kElements = Unit::kElements;
+
+ public:
+  Run(const Attention& call, const Item& item, void* scratch)
+      : call_(call), item_(item), room_(scratch, call.head_size) {
+    group_ = call.num_heads / call.num_kv_heads;
+  }
+
+  void all() {
+    take_queries();
+    find_slots(item_.begin);
+    for (int64_t begin = item_.begin; begin < item_.end; begin += kTile) {
+      begin_ = begin;
+      count_ = min(kTile, item_.end - begin);
+      padded_count_ = rounded_up(count_, kWidth);
+      for (int64_t i = 0; i < kTile; ++i) slots_[i] = ahead_[i];
+      find_slots(begin + kTile);
+      choose_rows();
+      if (first_row_ == last_row_) continue;
+      take_keys();
+      cover(as_scores(), first_row_, last_row_, padded_count_ / kWidth);
+      for (int64_t row = first_row_; row < last_row_; ++row) weigh(row);
+      take_values();
+      cover(as_sums(), first_row_, last_row_, room_.width / kWidth);
+    }
+    item_.partial ? give_partial() : give_output();
+  }
+
+  // The two products, as bodies of `cover`.
+  struct Scores {
+    Run& run;
+
+    template <int R, int N>
+    void run_tile(int64_t row, int64_t vector) {
+      Floats sums[R][N] = {};
+      const Room<T>& room = run.room_;
+      multiply<Unit, R, N>(room.queries + row * room.width, room.width,
+                           room.keys + vector * kWidth, kTile, room.depth, sums);
+#pragma GCC unroll 8
+      for (int r = 0; r < R; ++r)
+#pragma GCC unroll 8
+        for (int n = 0; n < N; ++n)
+          store(room.scores + (row + r) * kTile + (vector + n) * kWidth, sums[r][n]);
+    }
+  };
+
+  struct Sums {
+    Run& run;
+
+    template <int R, int N>
+    void run_tile(int64_t row, int64_t vector) {
+      Floats sums[R][N];
+      const Room<T>& room = run.room_;
+      float* to = room.sums + row * room.width + vector * kWidth;
+#pragma GCC unroll 8
+      for (int r = 0; r < R; ++r)
+#pragma GCC unroll 8
+        for (int n = 0; n < N; ++n)
+          sums[r][n] = load(to + r * room.width + n * kWidth) * room.factors[row + r];
+      multiply<Unit, R, N>(room.scores + row * kTile, kTile, room.values + vector * kWidth,
+                           room.width, (run.count_ + kElements - 1) / kElements, sums);
+#pragma GCC unroll 8
+      for (int r = 0; r < R; ++r)
+#pragma GCC unroll 8
+        for (int n = 0; n < N; ++n) store(to + r * room.width + n * kWidth, sums[r][n]);
+    }
+  };
+
+ private:
+  Scores as_scores() { return Scores{*this}; }
+  Sums as_sums() { return Sums{*this}; }
+
+  int64_t position_of(int64_t row) const {
+    return item_.first_position + (item_.row + row) / group_;
+  }
+
+  int64_t element_of(int64_t row, int64_t token_stride, int64_t head_stride) const {
+    int64_t index = item_.row + row;
+    int64_t head = item_.kv_head * group_ + index % group_;
+    return (item_.first_token + index / group_) * token_stride + head * head_stride;
+  }
+
+  void take_queries() {
+    const T* query = static_cast<const T*>(call_.query);
+    for (int64_t row = 0; row < item_.num_rows; ++row) {
+      const T* from = query + element_of(row, call_.query_token, call_.query_head);
+      float* to = room_.queries + row * room_.width;
+      for (int64_t unit = 0; unit < room_.depth; unit += kWidth)
+        store(to + unit, Unit::load(from + unit * kElements, call_.head_size - unit * kElements));
+      for (int64_t i = 0; i < room_.width; ++i) room_.sums[row * room_.width + i] = 0;
+      room_.tops[row] = kLowest;
+      room_.totals[row] = 0;
+    }
+    for (int64_t i = 0; i < room_.width; ++i) round_to(room_.zeros[i], 0.f);
+  }
+
+  // Rows whose positions lie before the tile see nothing of it, nor those whose window is behind it.
+  void choose_rows() {
+    first_row_ = max(0, (begin_ - item_.first_position) * group_ - item_.row);
+    int64_t first_blind = begin_ + count_ - 1 + call_.window;  // a position
+    last_row_ = min(item_.num_rows, (first_blind - item_.first_position) * group_ - item_.row);
+    first_row_ = min(first_row_, item_.num_rows);
+    last_row_ = max(last_row_, first_row_);
+  }
+
+  // Where the tile at `begin` has its keys. A tile ahead, for no CPU foresees the way from block to
+  // block: unasked, a history that isn't in its cache comes at a third of the memory's speed. Keys
+  // are asked for while keys are packed and values while values are: all at once they would queue.
+  void find_slots(int64_t begin) {
+    const T* kv = static_cast<const T*>(call_.kv) + item_.kv_head * call_.kv_head;
+    int64_t block = begin / call_.block_size, offset = begin % call_.block_size;
+    int64_t count = max(0, min(kTile, item_.end - begin));
+    for (int64_t i = 0; i < count; ++i) {
+      ahead_[i] = kv + item_.table[block] * call_.kv_block + offset * call_.kv_slot;
+      if (++offset == call_.block_size) ++block, offset = 0;
+    }
+    for (int64_t i = count; i < kTile; ++i) ahead_[i] = room_.zeros;
+  }
+
+  const T* values_of(int64_t i) const { return slots_[i] + (i < count_ ? call_.kv_part : 0); }
+
+  void take_keys() {
+    for (int64_t lane = 0; lane < padded_count_; lane += kWidth) {
+      for (int64_t unit = 0; unit < room_.depth; unit += kWidth) {
+        Floats x[kWidth];
+        int64_t element = unit * kElements;
+        for (int i = 0; i < kWidth; ++i)
+          x[i] = Unit::load(slots_[lane + i] + element, call_.head_size - element);
+        for (int i = 0; i < kWidth; ++i) __builtin_prefetch(ahead_[lane + i] + element);
+        transpose(x);
+        int64_t num_units = min(kWidth, room_.depth - unit);
+        for (int64_t i = 0; i < num_units; ++i) store(room_.keys + (unit + i) * kTile + lane, x[i]);
+      }
+    }
+  }
+
+  void take_values() {
+    for (int64_t i = 0; i < count_; i += kElements) {
+      const T* rows[kElements];
+      for (int64_t j = 0; j < kElements; ++j) rows[j] = values_of(i + j);
+      float* to = room_.values + i / kElements * room_.width;
+      for (int64_t element = 0; element < room_.width; element += kWidth) {
+        for (int64_t j = 0; j < kElements; ++j)
+          __builtin_prefetch(ahead_[i + j] + call_.kv_part + element);
+        store(to + element, Unit::load_values(rows, element, call_.head_size - element));
+      }
+    }
+  }
+
+  // A row's scores become weights; what it had before is to be multiplied by its factor.
+  void weigh(int64_t row) {
+    float* scores = room_.scores + row * kTile;
+    int64_t position = position_of(row);
+    int64_t from = max(0, position - call_.window + 1 - begin_);
+    int64_t to = min(count_, position + 1 - begin_);
+    Floats most = splat(kLowest);
+    for (int64_t lane = 0; lane < padded_count_; lane += kWidth) {
+      Floats x = load(scores + lane);
+      if (call_.softcap > 0)
+        x = tanh_of(x * (call_.scaling / call_.softcap)) * (call_.softcap * kLog2E);
+      else
+        x = x * (call_.scaling * kLog2E);
+      if (lane < from || lane + kWidth > to) x = hide(x, lane, from, to);
+      store(scores + lane, x);
+      most = larger(most, x);
+    }
+    float top = largest(most);
+    float before = room_.tops[row];
+    top = top > before ? top : before;
+    Floats total{};
+    for (int64_t lane = 0; lane < padded_count_; lane += kWidth) {
+      Floats weights = power_of_two(load(scores + lane) - top);
+      total += weights;
+      Unit::store_weights(scores, lane, weights);
+    }
+    float factor = power_of_two(splat(before - top))[0];
+    room_.tops[row] = top;
+    room_.factors[row] = factor;
+    room_.totals[row] = room_.totals[row] * factor + sum(total);
+  }
+
+  static Floats hide(Floats x, int64_t lane, int64_t from, int64_t to) {
+    for (int i = 0; i < kWidth; ++i)
+      if (lane + i < from || lane + i >= to) x[i] = kHidden;
+    return x;
+  }
+
+  void give_output() {
+    T* output = static_cast<T*>(call_.output);
+    for (int64_t row = 0; row < item_.num_rows; ++row) {
+      T* to = output + element_of(row, call_.num_heads * call_.head_size, call_.head_size);
+      const float* from = room_.sums + row * room_.width;
+      float share = 1 / room_.totals[row];
+      for (int64_t i = 0; i < call_.head_size; ++i) round_to(to[i], from[i] * share);
+    }
+  }
+
+  void give_partial() {
+    float* to = item_.partial;
+    for (int64_t row = 0; row < item_.num_rows; ++row) {
+      *to++ = room_.tops[row];
+      *to++ = room_.totals[row];
+      for (int64_t i = 0; i < call_.head_size; ++i) *to++ = room_.sums[row * room_.width + i];
+    }
+  }
+
+  const Attention& call_;
+  const Item& item_;
+  Room<T> room_;
+  int64_t group_;
+  int64_t begin_, count_, padded_count_;  // the tile's positions
+  int64_t first_row_, last_row_;          // that see any of them
+  const T* slots_[kTile];
+  const T* ahead_[kTile];  // of the tile behind it
+};
+
+template <class T>
+void attend(const Attention& call, const Item& item, void* scratch) {
+  Run<T>(call, item, scratch).all();
+}
+
+}  // namespace

@@ -1,0 +1,63 @@
+// What the kernels are given and what they are. Plain values, no torch: the kernels' translation
+// units compile in a second or two, once for each level of instruction sets.
+
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace splice {
+
+// Strides count elements. Letters as in model/batch.py.
+struct Attention {
+  const void* query;  // [T, H, D]
+  int64_t query_token, query_head;
+  const void* kv;  // [N, 2, P, K, D], one layer's view of all blocks
+  int64_t kv_block, kv_part, kv_slot, kv_head;
+  void* output;  // [T, H, D], contiguous
+  int64_t num_heads, num_kv_heads, head_size, block_size;
+  float scaling;
+  int64_t window;  // last positions that a token sees
+  float softcap;   // 0: none
+};
+
+// Some rows of one sequence and one key-value head over a part of the history. Rows are the chunk's
+// tokens times the query heads that share the key-value head, heads innermost.
+struct Item {
+  const int64_t* table;
+  int64_t first_token;     // row of T of the sequence's first token in this step
+  int64_t first_position;  // that token's position
+  int64_t kv_head;
+  int64_t row, num_rows;  // at most kRows
+  int64_t begin, end;     // positions
+  float* partial;         // null when `begin` to `end` is all that the rows see
+};
+
+constexpr int64_t kRows = 64;
+
+// bfloat16 throughout, all contiguous.
+struct Linear {
+  const void* input;  // [num_rows, num_inputs]
+  const void* weight;  // [num_outputs, num_inputs]
+  const void* bias;    // [num_outputs] or null
+  void* output;        // [num_rows, num_outputs]
+  int64_t num_rows, num_inputs, num_outputs;
+};
+
+// A partial result: for each row its largest score (as an exponent of two), the sum of its weights
+// and the weighted sum of the values, not yet divided.
+inline int64_t partial_floats(int64_t num_rows, int64_t head_size) {
+  return num_rows * (2 + head_size);
+}
+
+// One build of the kernels.
+struct Level {
+  const char* name;
+  size_t (*scratch_bytes)(int64_t head_size);
+  // The scratch memory is aligned to 64 bytes.
+  void (*attend_float)(const Attention&, const Item&, void* scratch);
+  void (*attend_bfloat16)(const Attention&, const Item&, void* scratch);
+  void (*multiply_bfloat16)(const Linear&, int64_t begin, int64_t end);  // outputs
+};
+
+}  // namespace splice

@@ -1,0 +1,21 @@
+// One level of instruction sets: all kernels, compiled with its flags, LEVEL naming it.
+
+#include "attend.h"
+#include "linear.h"
+
+namespace {
+
+size_t scratch_bytes(int64_t head_size) { return Room<float>::bytes(head_size); }
+
+}  // namespace
+
+#define JOINED(a, b) a##b
+#define LEVEL_NAME(level) JOINED(level_, level)
+#define QUOTED(x) #x
+#define TEXT(x) QUOTED(x)
+
+namespace splice {
+extern const Level LEVEL_NAME(LEVEL);
+const Level LEVEL_NAME(LEVEL) = {TEXT(LEVEL), scratch_bytes, attend<float>, attend<BFloat16>,
+                                 multiply_bfloat16};
+}  // namespace splice

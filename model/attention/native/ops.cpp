@@ -1,0 +1,295 @@
+// The torch operators: they cut a step into items, hand them to torch's own threads and join what a
+// split of the history left apart. Uses torch's stable ABI alone, whose headers compile in a second.
+
+#include <torch/csrc/stable/library.h>
+#include <torch/csrc/stable/ops.h>
+#include <torch/csrc/stable/tensor.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "kernels.h"
+
+namespace splice {
+
+extern const Level level_portable;
+#if defined(SPLICE_X86)
+extern const Level level_avx2, level_avx512, level_avx512_bf16;
+#endif
+
+namespace {
+
+using torch::stable::Tensor;
+
+// Finer than threads are many, so that one that is held up takes less of the work.
+constexpr int64_t kItemsPerThread = 8;
+constexpr int64_t kLeastPositions = 128;  // of an item, or joining costs more than it gains
+constexpr int64_t kPackingRows = 12;      // what making a tile ready costs, in rows
+// Rows times positions times head size; waking a thread takes longer than this.
+constexpr int64_t kWorthThreads = 300'000;
+constexpr int64_t kPartBytes = 128 << 10;  // of weights that a thread takes at once
+
+// Ascending; the CPU has all of the instructions of each.
+std::vector<const Level*> usable_levels() {
+  std::vector<const Level*> levels{&level_portable};
+#if defined(SPLICE_X86)
+  __builtin_cpu_init();
+  if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma")) return levels;
+  levels.push_back(&level_avx2);
+  for (bool has : {__builtin_cpu_supports("avx512f") != 0, __builtin_cpu_supports("avx512bw") != 0,
+                   __builtin_cpu_supports("avx512vl") != 0, __builtin_cpu_supports("avx512dq") != 0})
+    if (!has) return levels;
+  levels.push_back(&level_avx512);
+  if (__builtin_cpu_supports("avx512bf16")) levels.push_back(&level_avx512_bf16);
+#endif
+  return levels;
+}
+
+const std::vector<const Level*>& levels() {
+  static const std::vector<const Level*> usable = usable_levels();
+  return usable;
+}
+
+// -1: the best one.
+const Level& level_of(int64_t level) {
+  return level < 0 ? *levels().back() : *levels().at(level);
+}
+
+// Memory that only grows, aligned for vectors; one for each thread and purpose.
+class Buffer {
+ public:
+  float* floats(size_t count) {
+    if (count > size_) {
+      memory_ = std::make_unique<float[]>(count + 16);
+      size_ = count;
+    }
+    auto address = reinterpret_cast<uintptr_t>(memory_.get());
+    return reinterpret_cast<float*>((address + 63) / 64 * 64);
+  }
+
+ private:
+  std::unique_ptr<float[]> memory_;
+  size_t size_ = 0;
+};
+
+// Rows of one sequence and one key-value head, in `num_splits` items one behind the other.
+struct Tile {
+  Item item;
+  int64_t num_splits;
+
+  int64_t cost() const { return (item.num_rows + kPackingRows) * (item.end - item.begin); }
+};
+
+struct Sequences {
+  const int64_t* tables;
+  const int64_t* spans;  // of each: where its table starts, its first row of T, behind its last, S
+  int64_t count;
+};
+
+std::vector<Tile> tiles_of(const Attention& call, const Sequences& sequences) {
+  std::vector<Tile> tiles;
+  int64_t group = call.num_heads / call.num_kv_heads;
+  for (int64_t i = 0; i < sequences.count; ++i) {
+    const int64_t* span = sequences.spans + 4 * i;
+    int64_t start = span[3] - (span[2] - span[1]), rows = (span[2] - span[1]) * group;
+    int64_t num_tiles = (rows + kRows - 1) / kRows;
+    // Of equal size, whole groups of four.
+    int64_t size = std::min(kRows, ((rows + num_tiles - 1) / num_tiles + 3) / 4 * 4);
+    for (int64_t row = 0; row < rows; row += size) {
+      int64_t num_rows = std::min(size, rows - row);
+      int64_t begin = std::max<int64_t>(0, start + row / group - call.window + 1);
+      int64_t end = start + (row + num_rows - 1) / group + 1;
+      for (int64_t head = 0; head < call.num_kv_heads; ++head) {
+        Item item{sequences.tables + span[0], span[1], start, head, row, num_rows, begin, end, {}};
+        tiles.push_back({item, 1});
+      }
+    }
+  }
+  return tiles;
+}
+
+// How many floats the splits' partial results take.
+int64_t split(std::vector<Tile>& tiles, int64_t head_size, int64_t num_threads) {
+  int64_t total = 0, num_floats = 0;
+  for (const Tile& tile : tiles) total += tile.cost();
+  int64_t fair = total / (num_threads * kItemsPerThread) + 1;
+  for (Tile& tile : tiles) {
+    int64_t most = (tile.item.end - tile.item.begin) / kLeastPositions;
+    tile.num_splits = std::max<int64_t>(1, std::min(most, tile.cost() / fair));
+    if (tile.num_splits > 1)
+      num_floats += tile.num_splits * partial_floats(tile.item.num_rows, head_size);
+  }
+  return num_floats;
+}
+
+std::vector<Item> items_of(const std::vector<Tile>& tiles, int64_t head_size, float* partials) {
+  std::vector<Item> items;
+  for (const Tile& tile : tiles) {
+    int64_t begin = tile.item.begin, length = tile.item.end - begin;
+    for (int64_t i = 0; i < tile.num_splits; ++i) {
+      Item item = tile.item;
+      item.begin = begin + length * i / tile.num_splits;
+      item.end = begin + length * (i + 1) / tile.num_splits;
+      if (tile.num_splits > 1) {
+        item.partial = partials;
+        partials += partial_floats(item.num_rows, head_size);
+      }
+      items.push_back(item);
+    }
+  }
+  return items;
+}
+
+void put(float* to, float x) { *to = x; }
+void put(uint16_t* to, float x) {
+  uint32_t bits = __builtin_bit_cast(uint32_t, x);
+  *to = std::isnan(x) ? 0x7fc0 : uint16_t((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
+// Joins a tile's partial results: what each row weighed is brought to the same largest score.
+template <class T>
+void join(const Attention& call, const Tile& tile, const float* partials) {
+  int64_t group = call.num_heads / call.num_kv_heads, size = call.head_size;
+  int64_t distance = partial_floats(tile.item.num_rows, size);
+  std::vector<float> sums(size);
+  for (int64_t row = 0; row < tile.item.num_rows; ++row) {
+    const float* first = partials + row * (2 + size);
+    float top = first[0], total = 0;
+    for (int64_t i = 1; i < tile.num_splits; ++i) top = std::max(top, first[i * distance]);
+    std::fill(sums.begin(), sums.end(), 0.f);
+    for (int64_t i = 0; i < tile.num_splits; ++i) {
+      const float* from = first + i * distance;
+      float factor = std::exp2(from[0] - top);
+      total += from[1] * factor;
+      for (int64_t d = 0; d < size; ++d) sums[d] += from[2 + d] * factor;
+    }
+    int64_t index = tile.item.row + row;
+    int64_t token = tile.item.first_token + index / group;
+    int64_t head = tile.item.kv_head * group + index % group;
+    T* to = static_cast<T*>(call.output) + (token * call.num_heads + head) * size;
+    for (int64_t d = 0; d < size; ++d) put(to + d, sums[d] / total);
+  }
+}
+
+template <class T>
+void join_all(const Attention& call, const std::vector<Tile>& tiles, const float* partials) {
+  for (const Tile& tile : tiles) {
+    if (tile.num_splits == 1) continue;
+    join<T>(call, tile, partials);
+    partials += tile.num_splits * partial_floats(tile.item.num_rows, call.head_size);
+  }
+}
+
+using Kernel = void (*)(const Attention&, const Item&, void*);
+
+void run(const Attention& call, const std::vector<Item>& items, const Level& level, Kernel kernel,
+         int64_t num_threads) {
+  std::atomic<size_t> next{0};
+  auto work = [&](int64_t, int64_t) {
+    static thread_local Buffer scratch;
+    float* memory = scratch.floats(level.scratch_bytes(call.head_size) / sizeof(float));
+    for (size_t i = next++; i < items.size(); i = next++) kernel(call, items[i], memory);
+  };
+  if (num_threads == 1)
+    work(0, 1);
+  else
+    torch::stable::parallel_for(0, num_threads, 1, work);
+}
+
+// `sequences` [B, 4]; window and softcap 0: none; level -1: the best that the CPU has.
+void attend(Tensor output, const Tensor query, const Tensor kv, const Tensor tables,
+            const Tensor sequences, double scaling, int64_t window, double softcap, int64_t level) {
+  Attention call{};
+  call.query = query.data_ptr();
+  call.query_token = query.stride(0);
+  call.query_head = query.stride(1);
+  call.kv = kv.data_ptr();
+  call.kv_block = kv.stride(0);
+  call.kv_part = kv.stride(1);
+  call.kv_slot = kv.stride(2);
+  call.kv_head = kv.stride(3);
+  call.output = output.data_ptr();
+  call.num_heads = query.size(1);
+  call.num_kv_heads = kv.size(3);
+  call.head_size = kv.size(4);
+  call.block_size = kv.size(2);
+  call.scaling = float(scaling);
+  call.window = window > 0 ? window : int64_t(1) << 40;
+  call.softcap = float(softcap);
+
+  auto tiles = tiles_of(call, {static_cast<const int64_t*>(tables.data_ptr()),
+                               static_cast<const int64_t*>(sequences.data_ptr()),
+                               sequences.size(0)});
+  int64_t work = 0, num_threads = torch::stable::get_num_threads();
+  for (const Tile& tile : tiles) work += tile.cost() * call.head_size;
+  if (work < kWorthThreads) num_threads = 1;
+
+  static thread_local Buffer buffer;
+  float* partials = nullptr;
+  if (num_threads > 1)
+    if (int64_t count = split(tiles, call.head_size, num_threads)) partials = buffer.floats(count);
+  const Level& chosen = level_of(level);
+  bool is_float = query.element_size() == 4;
+  run(call, items_of(tiles, call.head_size, partials), chosen,
+      is_float ? chosen.attend_float : chosen.attend_bfloat16, num_threads);
+  is_float ? join_all<float>(call, tiles, partials) : join_all<uint16_t>(call, tiles, partials);
+}
+
+// `input` [..., I], `weight` [O, I], `output` [..., O], contiguous.
+void linear(Tensor output, const Tensor input, const Tensor weight, std::optional<Tensor> bias,
+            int64_t level) {
+  Linear call{};
+  call.input = input.data_ptr();
+  call.weight = weight.data_ptr();
+  call.bias = bias ? bias->data_ptr() : nullptr;
+  call.output = output.data_ptr();
+  call.num_inputs = weight.size(1);
+  call.num_outputs = weight.size(0);
+  call.num_rows = input.numel() / call.num_inputs;
+
+  const Level& chosen = level_of(level);
+  int64_t num_threads = torch::stable::get_num_threads();
+  int64_t part = std::max<int64_t>(4, kPartBytes / (2 * call.num_inputs) / 4 * 4);
+  int64_t num_parts = (call.num_outputs + part - 1) / part;
+  if (num_threads == 1 || num_parts == 1) {
+    chosen.multiply_bfloat16(call, 0, call.num_outputs);
+    return;
+  }
+  std::atomic<int64_t> next{0};
+  torch::stable::parallel_for(0, std::min(num_threads, num_parts), 1, [&](int64_t, int64_t) {
+    for (int64_t i = next++; i < num_parts; i = next++)
+      chosen.multiply_bfloat16(call, i * part, std::min((i + 1) * part, call.num_outputs));
+  });
+}
+
+// The levels' names, ascending, with a space between.
+std::string level_names() {
+  std::string names;
+  for (const Level* level : levels()) names += (names.empty() ? "" : " ") + std::string(level->name);
+  return names;
+}
+
+}  // namespace
+}  // namespace splice
+
+STABLE_TORCH_LIBRARY(SPLICE_NAMESPACE, library) {
+  library.def(
+      "attend(Tensor(a!) output, Tensor query, Tensor kv, Tensor tables, Tensor sequences, "
+      "float scaling, int window, float softcap, int level) -> ()");
+  library.def("linear(Tensor(a!) output, Tensor input, Tensor weight, Tensor? bias, int level) -> ()");
+  library.def("level_names() -> str");
+}
+
+STABLE_TORCH_LIBRARY_IMPL(SPLICE_NAMESPACE, CPU, library) {
+  library.impl("attend", TORCH_BOX(&splice::attend));
+  library.impl("linear", TORCH_BOX(&splice::linear));
+}
+
+STABLE_TORCH_LIBRARY_IMPL(SPLICE_NAMESPACE, CompositeExplicitAutograd, library) {
+  library.impl("level_names", TORCH_BOX(&splice::level_names));
+}

@@ -1,0 +1,114 @@
+// What one 32-bit lane of a matrix product's operands holds: a float, or, where the CPU multiplies
+// such, a pair of bfloat16. Both products of attention are the same loop over units.
+
+#pragma once
+
+#include "vectors.h"
+
+namespace {
+
+// One float; bfloat16 is widened.
+template <class T>
+struct Single {
+  static constexpr int kElements = 1;
+
+  static Floats load(const T* from, int64_t n) { return load_elements(from, n); }
+
+  // Of one position's values.
+  static Floats load_values(const T* const* rows, int64_t first, int64_t n) {
+    return load_elements(rows[0] + first, n);
+  }
+
+  static void store_weights(float* to, int64_t lane, Floats weights) { store(to + lane, weights); }
+
+  static Floats multiply_add(Floats sum, Floats x, float y) { return sum + x * y; }
+
+  static Floats multiply_add_each(Floats sum, Floats x, Floats y) { return sum + x * y; }
+};
+
+#if defined(__AVX512BF16__)
+// Two neighbours along the dimension that is summed over.
+struct Pair {
+  static constexpr int kElements = 2;
+
+  static __mmask32 mask(int64_t n) { return n >= 32 ? ~0u : (1u << n) - 1; }
+
+  static Floats load(const BFloat16* from, int64_t n) {
+    return (Floats)_mm512_maskz_loadu_epi16(mask(n), from);
+  }
+
+  // Of two positions' values, interleaved.
+  static Floats load_values(const BFloat16* const* rows, int64_t first, int64_t n) {
+    const __m512i order = _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9,
+                                           24, 8, 23, 7, 22, 6, 21, 5, 20, 4, 19, 3, 18, 2, 17, 1,
+                                           16, 0);
+    __mmask16 exists = n >= 16 ? 0xffff : (1u << n) - 1;
+    __m256i low = _mm256_maskz_loadu_epi16(exists, rows[0] + first);
+    __m256i high = _mm256_maskz_loadu_epi16(exists, rows[1] + first);
+    __m512i both = _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
+    return (Floats)_mm512_permutexvar_epi16(order, both);
+  }
+
+  static void store_weights(float* to, int64_t lane, Floats weights) {
+    __m256bh rounded = _mm512_cvtneps_pbh((__m512)weights);
+    _mm256_storeu_si256((__m256i*)(to + lane / 2), (__m256i)rounded);
+  }
+
+  static Floats multiply_add(Floats sum, Floats x, float y) {
+    return (Floats)_mm512_dpbf16_ps((__m512)sum, (__m512bh)x, (__m512bh)_mm512_set1_ps(y));
+  }
+
+  static Floats multiply_add_each(Floats sum, Floats x, Floats y) {
+    return (Floats)_mm512_dpbf16_ps((__m512)sum, (__m512bh)x, (__m512bh)y);
+  }
+};
+#endif
+
+template <class T>
+struct UnitOf {
+  using Type = Single<T>;
+};
+
+#if defined(__AVX512BF16__)
+template <>
+struct UnitOf<BFloat16> {
+  using Type = Pair;
+};
+#endif
+
+// sums[r][n] += rows[r] . columns[n], `depth` units deep.
+template <class Unit, int R, int N>
+inline void multiply(const float* rows, int64_t row_stride, const float* columns,
+                     int64_t column_stride, int64_t depth, Floats (&sums)[R][N]) {
+  for (int64_t i = 0; i < depth; ++i) {
+    Floats x[N];
+#pragma GCC unroll 8
+    for (int n = 0; n < N; ++n) x[n] = load(columns + i * column_stride + n * kWidth);
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r) {
+      float y = rows[r * row_stride + i];
+#pragma GCC unroll 8
+      for (int n = 0; n < N; ++n) sums[r][n] = Unit::multiply_add(sums[r][n], x[n], y);
+    }
+  }
+}
+
+// Calls `body.run_tile<rows, vectors>(row, vector)` for tiles that cover all rows and vectors.
+template <class Body, int R, int N>
+inline void cover_row(Body& body, int64_t row, int64_t num_vectors) {
+  int64_t vector = 0;
+  for (; vector + N <= num_vectors; vector += N) body.template run_tile<R, N>(row, vector);
+  if constexpr (N > 1) {
+    for (; vector < num_vectors; ++vector) body.template run_tile<R, 1>(row, vector);
+  }
+}
+
+template <class Body>
+inline void cover(Body body, int64_t row, int64_t end, int64_t num_vectors) {
+  for (; row + 4 <= end; row += 4) cover_row<Body, 4, kAcross>(body, row, num_vectors);
+  if (end - row == 3) cover_row<Body, 3, kAcross>(body, row, num_vectors);
+  if (end - row == 2) cover_row<Body, 2, kAcross>(body, row, num_vectors);
+  if (end - row == 1) cover_row<Body, 1, kAcross>(body, row, num_vectors);
+}
+
+}  // namespace

@@ -1,0 +1,171 @@
+// Vectors of the widest kind that the build may use, and what the compiler's own vector types lack.
+//
+// Everything lies in an unnamed namespace, and nothing of the standard library's templates is used:
+// the linker merges equal names, and the portable build must not get the AVX-512 one's code.
+
+#pragma once
+
+#include <cstdint>
+
+#if defined(__AVX2__) || defined(__AVX512F__)
+#include <immintrin.h>
+#endif
+
+namespace {
+
+#if defined(__AVX512F__)
+constexpr int kWidth = 16;
+constexpr int kAcross = 4;  // accumulators: 4 rows x 4 vectors of 32 registers
+#elif defined(__AVX2__)
+constexpr int kWidth = 8;
+constexpr int kAcross = 2;
+#else
+constexpr int kWidth = 4;
+constexpr int kAcross = 2;
+#endif
+
+typedef float Floats __attribute__((vector_size(4 * kWidth)));
+typedef int32_t Ints __attribute__((vector_size(4 * kWidth)));
+typedef float LooseFloats __attribute__((vector_size(4 * kWidth), aligned(4)));
+
+struct BFloat16 {
+  uint16_t bits;
+};
+
+inline int64_t min(int64_t a, int64_t b) { return a < b ? a : b; }
+inline int64_t max(int64_t a, int64_t b) { return a > b ? a : b; }
+inline int64_t rounded_up(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
+
+inline Floats splat(float x) { return x - Floats{}; }
+inline Floats load(const float* from) { return *reinterpret_cast<const LooseFloats*>(from); }
+inline void store(float* to, Floats x) { *reinterpret_cast<LooseFloats*>(to) = x; }
+inline Floats larger(Floats a, Floats b) { return a > b ? a : b; }
+
+inline float as_float(float x) { return x; }
+inline float as_float(BFloat16 x) { return __builtin_bit_cast(float, uint32_t(x.bits) << 16); }
+
+inline void round_to(float& to, float x) { to = x; }
+inline void round_to(BFloat16& to, float x) {
+  uint32_t bits = __builtin_bit_cast(uint32_t, x);
+  bool is_nan = x != x;
+  to.bits = is_nan ? 0x7fc0 : uint16_t((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
+inline float sum(Floats x) {
+#if defined(__AVX512F__)
+  return _mm512_reduce_add_ps((__m512)x);
+#else
+  float total = x[0];
+  for (int i = 1; i < kWidth; ++i) total += x[i];
+  return total;
+#endif
+}
+
+inline float largest(Floats x) {
+#if defined(__AVX512F__)
+  return _mm512_reduce_max_ps((__m512)x);
+#else
+  float most = x[0];
+  for (int i = 1; i < kWidth; ++i) most = x[i] > most ? x[i] : most;
+  return most;
+#endif
+}
+
+// 2 to the x, within 2e-7 of itself; 0 below the smallest normal number, large x saturate.
+// The nearest integer goes into the exponent; the Taylor series of 2^f takes |f| <= 1/2.
+inline Floats power_of_two(Floats x) {
+  Floats clamped = x < -127.f ? splat(-127.f) : x > 127.f ? splat(127.f) : x;
+  Floats shifted = clamped + 12582912.f;  // 1.5 * 2^23: rounds to an integer, in the low bits
+  Floats f = clamped - (shifted - 12582912.f);
+  Floats y = splat(1.5403530e-4f);
+  y = y * f + 1.3333558e-3f;
+  y = y * f + 9.6181291e-3f;
+  y = y * f + 5.5504109e-2f;
+  y = y * f + 2.4022651e-1f;
+  y = y * f + 6.9314718e-1f;
+  y = y * f + 1.f;
+  Floats result = (Floats)((Ints)y + ((Ints)shifted << 23));
+  return x < -126.f ? Floats{} : result;
+}
+
+// tanh, as far as a soft cap needs it: the error is absolute, of 1e-7.
+inline Floats tanh_of(Floats x) {
+  Floats e = power_of_two(x * 2.8853901f);  // e^2x
+  return 1.f - 2.f / (e + 1.f);
+}
+
+// kWidth elements from `from` on, of which `n` exist; zeros behind them.
+inline Floats load_elements(const float* from, int64_t n) {
+  if (n >= kWidth) return load(from);
+  Floats x{};
+  for (int i = 0; i < n; ++i) x[i] = from[i];
+  return x;
+}
+
+inline Floats load_elements(const BFloat16* from, int64_t n) {
+  if (n >= kWidth) {
+#if defined(__AVX512F__)
+    __m512i wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i*)from));
+    return (Floats)_mm512_slli_epi32(wide, 16);
+#elif defined(__AVX2__)
+    __m256i wide = _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i*)from));
+    return (Floats)_mm256_slli_epi32(wide, 16);
+#endif
+  }
+  Floats x{};
+  for (int i = 0; i < (n < kWidth ? n : kWidth); ++i) x[i] = as_float(from[i]);
+  return x;
+}
+
+// Rows become columns: x[i][j] is what x[j][i] was.
+inline void transpose(Floats (&x)[kWidth]) {
+#if defined(__AVX512F__)
+  __m512 a[16], b[16];
+  for (int i = 0; i < 16; i += 2) {
+    a[i] = _mm512_unpacklo_ps((__m512)x[i], (__m512)x[i + 1]);
+    a[i + 1] = _mm512_unpackhi_ps((__m512)x[i], (__m512)x[i + 1]);
+  }
+  for (int i = 0; i < 16; i += 4)
+    for (int j = 0; j < 2; ++j) {
+      __m512d low = (__m512d)a[i + j], high = (__m512d)a[i + j + 2];
+      b[i + 2 * j] = (__m512)_mm512_unpacklo_pd(low, high);
+      b[i + 2 * j + 1] = (__m512)_mm512_unpackhi_pd(low, high);
+    }
+  // b[4k + j] holds columns j, 4 + j, 8 + j and 12 + j of rows 4k to 4k + 3.
+  for (int j = 0; j < 4; ++j) {
+    __m512 p = _mm512_shuffle_f32x4(b[j], b[4 + j], 0x88);
+    __m512 q = _mm512_shuffle_f32x4(b[j], b[4 + j], 0xdd);
+    __m512 r = _mm512_shuffle_f32x4(b[8 + j], b[12 + j], 0x88);
+    __m512 s = _mm512_shuffle_f32x4(b[8 + j], b[12 + j], 0xdd);
+    x[j] = (Floats)_mm512_shuffle_f32x4(p, r, 0x88);
+    x[8 + j] = (Floats)_mm512_shuffle_f32x4(p, r, 0xdd);
+    x[4 + j] = (Floats)_mm512_shuffle_f32x4(q, s, 0x88);
+    x[12 + j] = (Floats)_mm512_shuffle_f32x4(q, s, 0xdd);
+  }
+#elif defined(__AVX2__)
+  __m256 a[8], b[8];
+  for (int i = 0; i < 8; i += 2) {
+    a[i] = _mm256_unpacklo_ps((__m256)x[i], (__m256)x[i + 1]);
+    a[i + 1] = _mm256_unpackhi_ps((__m256)x[i], (__m256)x[i + 1]);
+  }
+  for (int i = 0; i < 8; i += 4)
+    for (int j = 0; j < 2; ++j) {
+      __m256d low = (__m256d)a[i + j], high = (__m256d)a[i + j + 2];
+      b[i + 2 * j] = (__m256)_mm256_unpacklo_pd(low, high);
+      b[i + 2 * j + 1] = (__m256)_mm256_unpackhi_pd(low, high);
+    }
+  for (int j = 0; j < 4; ++j) {
+    x[j] = (Floats)_mm256_permute2f128_ps(b[j], b[4 + j], 0x20);
+    x[4 + j] = (Floats)_mm256_permute2f128_ps(b[j], b[4 + j], 0x31);
+  }
+#else
+  for (int i = 0; i < kWidth; ++i)
+    for (int j = 0; j < i; ++j) {
+      float swapped = x[i][j];
+      x[i][j] = x[j][i];
+      x[j][i] = swapped;
+    }
+#endif
+}
+
+}  // namespace

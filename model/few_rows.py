@@ -1,0 +1,52 @@
+"""Linear layers in bfloat16 on a CPU when they get a few rows, as when a few sequences decode.
+
+Such a product is as fast as its weights come from memory; torch's takes half as long again for a
+row. From some rows on torch's is the faster one, and is called. Sums are float32 in both.
+"""
+
+from functools import partial
+from typing import Protocol
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+MAX_ROWS = 4
+"""Measured; docs/benchmarks.md has the figures."""
+
+
+class LinearOps(Protocol):
+    """The compiled operator, as torch shows it."""
+
+    def linear(
+        self,
+        output: torch.Tensor,
+        inputs: torch.Tensor,
+        weight: torch.Tensor,
+        bias: torch.Tensor | None,
+        level: int,
+    ) -> None:
+        """`inputs` `[..., I]` times `weight` `[O, I]` into `output` `[..., O]`, all contiguous."""
+        ...
+
+
+def speed_up(model: nn.Module, ops: LinearOps) -> int:
+    """Let the model's bfloat16 linear layers multiply a few rows by the compiled kernel; how many
+    there are. Layers of a class of their own stay as they are."""
+    layers = [m for m in model.modules() if type(m) is nn.Linear and _is_meant(m)]
+    for layer in layers:
+        layer.forward = partial(_forward, layer, ops)  # type: ignore[method-assign]
+    return len(layers)
+
+
+def _is_meant(layer: nn.Linear) -> bool:
+    return layer.weight.dtype is torch.bfloat16 and layer.weight.is_contiguous()
+
+
+def _forward(layer: nn.Linear, ops: LinearOps, inputs: torch.Tensor) -> torch.Tensor:
+    weight, bias = layer.weight, layer.bias
+    if inputs.numel() > MAX_ROWS * weight.shape[1]:
+        return functional.linear(inputs, weight, bias)
+    output = inputs.new_empty((*inputs.shape[:-1], weight.shape[0]))
+    ops.linear(output, inputs.contiguous(), weight, bias, -1)
+    return output
