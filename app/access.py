@@ -18,7 +18,7 @@ from app.tickets import TICKETS
 from sessions.api_keys import ApiKey, KeyId, Scope
 from sessions.types import OwnerId
 
-_ADMIN_ROUTES: Final = frozenset({"/metrics", "/v1/cache"})
+_ADMIN_ROUTES: Final = frozenset({"/metrics", "/v1/cache", "/v1/cache/verify", "/v1/cache/collect"})
 _SOCKET: Final = "/v1/ws"
 _SCHEME: Final = "bearer"
 

@@ -29,6 +29,16 @@ class ErrorAnswer(Answer):
     error: ErrorDetail
 
 
+class ResidencyAnswer(Answer):
+    """Where a session's state is: the quickest tier that has all of it; `used_at` in seconds."""
+
+    tier: Literal["device", "cpu", "disk"]
+    stored_in: list[Literal["cpu", "disk"]]
+    num_tokens: int
+    num_bytes: int
+    used_at: int
+
+
 class SessionAnswer(Answer):
     """A session. Later versions add fields."""
 
@@ -45,6 +55,9 @@ class SessionAnswer(Answer):
     sampling: dict[str, Any]
     pinned: bool
     auto_title: bool
+    ttl_s: float
+    priority: int
+    kv: ResidencyAnswer | None
     active: list[str]
     head: str | None
     forked_from: str | None

@@ -5,15 +5,17 @@ before the first request; the model loads meanwhile, and `/readyz` says how far 
 """
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
 from aiohttp import web
 
 from app.config import AppConfig
 from app.connections import CONNECTIONS
-from app.errors import boundary
-from app.keys import COMPLETIONS, CONFIG, MANAGER, READINESS
+from app.errors import DOMAIN_ERRORS, boundary
+from app.keys import COMPLETIONS, CONFIG, HURRIED, MANAGER, READINESS, SWEEPER
 from app.loop_lag import watch_loop
 from app.readiness import Readiness
 from app.server import Collaborators, build_server, say_goodbye
@@ -30,6 +32,8 @@ from sessions.places import Places
 from sessions.rendering import Renderer
 from sessions.store import Store
 from sessions.sweeper import Sweeper
+
+logger = logging.getLogger(__name__)
 
 __all__ = ["AppConfig", "StartHooks", "build_application", "drain", "hurry"]
 
@@ -81,6 +85,8 @@ def build_application(
             tracing=tracing,
         ),
     )
+    app[HURRIED] = parts.hurried
+    app[SWEEPER] = parts.sweeper
     app.cleanup_ctx.extend(
         [watch_loop, parts.run_database, parts.run_engine, parts.run_manager, parts.run_load]
     )
@@ -106,6 +112,7 @@ async def hurry(app: web.Application) -> None:
     app[MANAGER].hurry()
     app[CONNECTIONS].hurry()
     await app[COMPLETIONS].cut()
+    app[HURRIED].set()
 
 
 class _Parts:
@@ -127,7 +134,6 @@ class _Parts:
         self.key_ring = KeyRing(KeyStore(self._database), config.clock)
         places = Places(config.owner_max_turns)
         public = config.public_instructions
-        self.completions = Completions(engine=engine, public_instructions=public, places=places)
         self.manager = SessionManager(
             store=store,
             engine=engine,
@@ -142,7 +148,15 @@ class _Parts:
                 on_turn_ended=tracing.ended,
             ),
         )
-        self._sweeper = Sweeper(
+        self.completions = Completions(
+            engine=engine,
+            public_instructions=public,
+            places=places,
+            on_begin=self.manager.presence.warm_up.give_way,
+        )
+        self.hurried = asyncio.Event()
+        self._config = config
+        self.sweeper = Sweeper(
             store=store,
             engine=engine,
             clock=config.clock,
@@ -157,14 +171,28 @@ class _Parts:
             await self._database.close()
 
     async def run_engine(self, app: web.Application) -> AsyncIterator[None]:
-        """Close the engine behind its users; `run_load` starts it."""
+        """Close the engine behind its users, having stored what it has; `run_load` starts it."""
         yield
+        async with asyncio.TaskGroup() as tasks:
+            storing = tasks.create_task(self._keep())
+            hurried = tasks.create_task(self.hurried.wait())
+            await asyncio.wait({storing, hurried}, return_when=asyncio.FIRST_COMPLETED)
+            storing.cancel()
+            hurried.cancel()
         await self._engine.close()
+
+    async def _keep(self) -> None:
+        if not self._config.store_timeout_s or self._engine.state != "ready":
+            return
+        if not await self._engine.store(self._config.store_timeout_s):
+            logger.warning("not every conversation could be brought into the tiers in time")
+        with suppress(*DOMAIN_ERRORS):  # what lists say is not worth a failed stop
+            await self.manager.presence.residencies.refresh()
 
     async def run_manager(self, app: web.Application) -> AsyncIterator[None]:
         async with self.manager:
             await self.manager.recover()
-            async with self._sweeper:
+            async with self.sweeper:
                 yield
 
     async def run_load(self, app: web.Application) -> AsyncIterator[None]:
@@ -180,9 +208,24 @@ class _Parts:
             self.manager.use_renderer(renderer)
             self.completions.use_renderer(renderer)
             self._readiness.loaded()
+            self.sweeper.wake()
+            self.manager.presence.residencies.touch()
             if self._hooks.on_ready is not None:
                 self._hooks.on_ready(info)
         if caught.error is not None:
             self._readiness.failed(caught.error.message)
             if self._hooks.on_failed is not None:
                 self._hooks.on_failed(caught.error.message)
+            return
+        await self._warm_up()
+
+    async def _warm_up(self) -> None:
+        if not self._config.warm_up_s:
+            return
+        try:
+            num_warm = await self.manager.presence.warm_up.run(self._config.warm_up_s)
+        except DOMAIN_ERRORS as exc:
+            logger.warning("system prompts could not be made ready: %s", exc)
+            return
+        if num_warm:
+            logger.info("%d system prompts are ready", num_warm)

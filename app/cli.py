@@ -1,5 +1,5 @@
-"""The command line: `splice serve`, `chat`, `doctor`, `keys`, `models`, `db`, `settings`,
-`check-config`.
+"""The command line: `splice serve`, `chat`, `doctor`, `keys`, `kv`, `models`, `db`,
+`settings`, `check-config`.
 
 Whatever an operator can cause ends in one sentence and an exit code (`app/refusals.py`). What is
 imported slowly (torch, transformers, the database) is imported by the command that needs it.
@@ -24,12 +24,14 @@ from rich.table import Table
 from app.data_dir import open_data_dir
 from app.doctor.command import doctor
 from app.key_commands import has_keys, keys
+from app.kv_commands import kv
 from app.logs import configure_logging
 from app.refusals import RefusalError
 from app.setting_flags import with_settings
-from app.settings import Settings, SettingsError, traces_exporters, variable
+from app.settings import Settings, SettingsError, kv_key, variable
 from app.settings_docs import default_of, meaning_of
 from app.terminal.command import chat
+from app.traces_settings import traces_exporters
 from app.tracing import Tracing, make_tracing
 
 if TYPE_CHECKING:
@@ -56,6 +58,7 @@ database = typer.Typer(help="The database's schema.", no_args_is_help=True)
 app.add_typer(models, name="models")
 app.add_typer(database, name="db")
 app.add_typer(keys, name="keys")
+app.add_typer(kv, name="kv")
 app.command("chat")(chat)
 app.command("doctor")(doctor)
 
@@ -110,7 +113,7 @@ def _listen_and_serve(settings: Settings, runner_id: str, tracing: Tracing) -> N
         url = serving.url_of(sock, is_secure=tls is not None) + settings.base_path
 
         def build(hooks: StartHooks) -> "web.Application":
-            engine_config = settings.engine_config()
+            engine_config = settings.engine_config(kv_key())
             return build_application(config, engine_config, hooks=hooks, tracing=tracing)
 
         _serve_on(settings, build, serving.Serving(sock, tls), url)
@@ -203,6 +206,8 @@ def _app_config(settings: Settings, runner_id: str) -> "AppConfig":
         sse_keepalive_s=settings.sse_keepalive_s,
         drain_timeout_s=settings.drain_timeout_s,
         delete_grace_s=settings.delete_grace_s,
+        store_timeout_s=settings.store_timeout_s,
+        warm_up_s=settings.warm_up_s,
         auto_titles=settings.auto_titles,
         page_dir=page if (page / "index.html").exists() else None,
         public_instructions=frozenset(map(_read_public, settings.public_instructions)),
@@ -244,11 +249,23 @@ def _banner(url: str, info: "EngineInfo", settings: Settings) -> Table:
         ("device", f"{info.device}, {info.dtype}, mode {info.mode}, attention {info.attention}"),
         ("weights", _size(info.weights_bytes)),
         ("cache", f"{_size(info.cache_bytes)}: {info.num_blocks:,} blocks, {num_tokens:,} tokens"),
+        *_tier_rows(settings),
         ("data", escape(str(settings.data_dir.absolute()))),
     ]
     for name, value in rows:
         table.add_row(f"[dim]{name}[/dim]", value)
     return table
+
+
+def _tier_rows(settings: Settings) -> list[tuple[str, str]]:
+    rows = []
+    if settings.cpu_cache_bytes:
+        rows.append(("memory", f"up to {_size(settings.cpu_cache_bytes)} for what idles"))
+    if settings.disk_cache_bytes:
+        is_sealed = ", encrypted" if kv_key() else ""
+        where = escape(str(settings.effective_kv_dir))
+        rows.append(("disk", f"up to {_size(settings.disk_cache_bytes)}{is_sealed} in {where}"))
+    return rows
 
 
 def _size(num_bytes: int) -> str:

@@ -47,7 +47,8 @@ class AppConfig:
     `key_check_s` though nothing is sent; `max_turns` in turns that run
     or wait; the limits of an owner are off where None. All owners may share the cached blocks of
     `public_instructions`, system prompts word for word. `page_dir` is where the built page lies;
-    None serves no page.
+    None serves no page. At the stop the engine gets `store_timeout_s` to
+    bring conversations into its tiers, and at the start `warm_up_s` for busy system prompts.
     With `auto_titles` the model names sessions while nobody else wants it.
     """
 
@@ -75,6 +76,8 @@ class AppConfig:
     sse_keepalive_s: float = 15.0
     drain_timeout_s: float = 20.0
     delete_grace_s: float = 86400.0
+    store_timeout_s: float = 0.0
+    warm_up_s: float = 0.0
     auto_titles: bool = False
     page_dir: Path | None = None
     model_aliases: tuple[str, ...] = ("default",)

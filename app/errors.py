@@ -223,7 +223,7 @@ _ROWS: dict[type[Exception], _Row] = {
 
 
 _NOTHING_HERE = (
-    "there is nothing at this address; the API's all begin with /v1/, and docs/protocol.md has them"
+    "there is nothing at this address; the API's begin with /v1/, and /openapi.json lists them all"
 )
 
 

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+_LIST_WIDTH = 1_000
+
 keys = typer.Typer(help="API keys: who may use the server.", no_args_is_help=True)
 
 Config = Annotated[
@@ -96,7 +98,9 @@ def _list(config: Config = None, data_dir: DataDir = None, database_url: Url = N
                 "never" if key.last_used_at is None else f"{key.last_used_at:%Y-%m-%d %H:%M}",
                 _state(key, now),
             )
-        Console(soft_wrap=True).print(table if found else "there are no keys")
+        # However narrow the terminal is: an id that is cut could not be revoked.
+        wide = Console(width=_LIST_WIDTH, soft_wrap=True)
+        wide.print(table if found else "there are no keys")
 
 
 @keys.command("revoke")

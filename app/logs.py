@@ -5,7 +5,8 @@ structlog renders it. What belongs together is found by `request_id`, `session_i
 `owner`: whoever begins a request or a turn binds them, and every record made on its behalf, in
 whatever layer, carries them.
 
-Only ids and facts are logged above DEBUG, never a user's words; so tracebacks show no variables.
+Only ids and facts are logged above DEBUG, never a user's words; so tracebacks show no variables,
+and what is no HTTP is noted without a word of what the peer sent.
 """
 
 import logging
@@ -14,20 +15,39 @@ from contextlib import AbstractContextManager
 
 import orjson
 import structlog
+from aiohttp import web
+from aiohttp.http import HttpProcessingError
 from structlog.typing import Processor
 
 # They say at INFO what nobody operates by.
 _QUIETER = ("alembic", "aiosqlite", "asyncio", "filelock", "httpx", "urllib3")
+# No HTTP, or a body that is not what its headers say.
+_PEERS_FAULTS = (HttpProcessingError, web.RequestPayloadError)
 
 
 def configure_logging(level: str, log_format: str) -> None:
     """Send this process's records to standard error. Replaces what was configured before."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(formatter(log_format, is_colored=sys.stderr.isatty()))
+    handler.addFilter(_without_what_peers_sent)
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
     logging.captureWarnings(capture=True)
     for name in _QUIETER:
         logging.getLogger(name).setLevel(logging.WARNING)
+
+
+def _without_what_peers_sent(record: logging.LogRecord) -> bool:
+    """Take aiohttp's complaint about a peer for what it is: no error of ours, and to be kept short.
+
+    It quotes the line that it could not read, which may be a key or a question.
+    """
+    exc = record.exc_info[1] if record.exc_info else None
+    if record.name != "aiohttp.server" or not isinstance(exc, _PEERS_FAULTS):
+        return True
+    record.msg, record.args = "%s [%s]", (record.getMessage(), type(exc).__name__)
+    record.exc_info = record.exc_text = None
+    record.levelno, record.levelname = logging.INFO, "INFO"
+    return logging.getLogger().isEnabledFor(logging.INFO)
 
 
 def bound(**ids: str) -> AbstractContextManager[None]:

@@ -142,6 +142,61 @@ ENGINE_RESTARTS: Final = Family(
     "splice_engine_restarts", Kind.COUNTER, "Times the engine was started again."
 )
 
+_TIER = ("tier", "`cpu` or `disk`")
+RESTORE_TIME: Final = Family(
+    "splice_restore_seconds",
+    Kind.HISTOGRAM,
+    "How long a request's blocks took to come back from the tiers.",
+)
+TIER_ON: Final = Family(
+    "splice_tier_on",
+    Kind.GAUGE,
+    "Whether a tier is asked: 1, or 0 for a while after its medium failed.",
+    (_TIER,),
+)
+TIER_BLOCKS: Final = Family("splice_tier_blocks", Kind.GAUGE, "Blocks that a tier has.", (_TIER,))
+TIER_CONVERSATIONS: Final = Family(
+    "splice_tier_conversations", Kind.GAUGE, "Conversations that a tier has something of.", (_TIER,)
+)
+TIER_BYTES: Final = Family(
+    "splice_tier_bytes", Kind.GAUGE, "Bytes that a tier takes up on its medium.", (_TIER,)
+)
+TIER_QUOTA: Final = Family(
+    "splice_tier_quota_bytes", Kind.GAUGE, "Bytes that a tier may take up.", (_TIER,)
+)
+TIER_EVENTS: Final = Family(
+    "splice_tier_events",
+    Kind.COUNTER,
+    "What happened in a tier.",
+    (
+        _TIER,
+        (
+            "event",
+            "blocks `spilled`, `restored`, `evicted` and `lost`; `errors` of the medium; transfers "
+            "`abandoned`",
+        ),
+    ),
+)
+_CAUSE = ("cause", "`request` (`…/warm`), or `start` (a system prompt)")
+WARMINGS: Final = Family(
+    "splice_warmings",
+    Kind.COUNTER,
+    "Warmings that are over.",
+    (
+        _CAUSE,
+        (
+            "outcome",
+            "`used` by a turn within ten minutes, `in_vain`, or `needless`: it was on the device",
+        ),
+    ),
+)
+WARMED_TOKENS: Final = Family(
+    "splice_warmed_tokens",
+    Kind.COUNTER,
+    "Tokens that were brought onto the device ahead.",
+    (_CAUSE, ("source", "the tier, or `computed`")),
+)
+
 FRONT_END: Final = (
     READY,
     ACTIVE_TURNS,
@@ -151,6 +206,8 @@ FRONT_END: Final = (
     STREAMS,
     SLOW_READERS,
     LOOP_LAG,
+    WARMINGS,
+    WARMED_TOKENS,
 )
 ENGINE: Final = (
     TTFT,
@@ -170,5 +227,12 @@ ENGINE: Final = (
     BOOKS_FAILURES,
     ENGINE_STEPS,
     ENGINE_RESTARTS,
+    RESTORE_TIME,
+    TIER_ON,
+    TIER_BLOCKS,
+    TIER_CONVERSATIONS,
+    TIER_BYTES,
+    TIER_QUOTA,
+    TIER_EVENTS,
 )
 FAMILIES: Final = (*FRONT_END, *ENGINE)

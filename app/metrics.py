@@ -20,7 +20,9 @@ from prometheus_client.registry import Collector
 
 from app import metric_families as families
 from app.metric_families import Family
+from app.tier_metrics import tier_metrics
 from model.messages import EngineStats, Histogram
+from sessions.warming import WarmingStats
 
 _LAG_BOUNDS_S: Final = (
     0.001,
@@ -37,6 +39,9 @@ _LAG_BOUNDS_S: Final = (
     1,
     2.5,
 )
+
+
+NOTHING_WARMED: Final = WarmingStats((), ())
 
 
 class AppMetrics:
@@ -92,11 +97,19 @@ class AppMetrics:
         with self._streams.labels(transport).track_inprogress():
             yield
 
-    def render(self, *, num_active: int, is_ready: bool, engine: EngineStats | None) -> bytes:
+    def render(
+        self,
+        *,
+        num_active: int,
+        is_ready: bool,
+        engine: EngineStats | None,
+        warming: WarmingStats = NOTHING_WARMED,
+    ) -> bytes:
         """Write everything in Prometheus' text format."""
         self._active_turns.set(num_active)
         self._ready.set(is_ready)
         text = generate_latest(_WithoutBirthdays(self._registry))
+        text += generate_latest(WarmingCollector(warming))
         return text if engine is None else text + generate_latest(EngineCollector(engine))
 
 
@@ -112,6 +125,24 @@ class _WithoutBirthdays(Collector):
             yield family
 
 
+class WarmingCollector(Collector):
+    """Whether warming pays."""
+
+    def __init__(self, stats: WarmingStats) -> None:
+        self._stats = stats
+
+    def collect(self) -> Iterable[Metric]:
+        """Yield the families."""
+        for family, counts in (
+            (families.WARMINGS, self._stats.outcomes),
+            (families.WARMED_TOKENS, self._stats.tokens),
+        ):
+            metric = CounterMetricFamily(family.name, family.meaning, labels=family.label_names)
+            for labels, count in counts:
+                metric.add_metric(labels, count)
+            yield metric
+
+
 class EngineCollector(Collector):
     """One snapshot of the engine, as Prometheus wants it."""
 
@@ -123,12 +154,14 @@ class EngineCollector(Collector):
         yield from self._times()
         yield from self._gauges()
         yield from self._counters()
+        yield from tier_metrics(self._stats.tiers)
 
     def _times(self) -> Iterator[Metric]:
         stats = self._stats
         yield _histogram(families.TTFT, stats.first_token_s)
         yield _histogram(families.INTER_TOKEN, stats.inter_token_s)
         yield _histogram(families.QUEUE_TIME, stats.queue_s)
+        yield _histogram(families.RESTORE_TIME, stats.restore_s)
 
     def _gauges(self) -> Iterator[Metric]:
         stats = self._stats

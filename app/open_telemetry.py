@@ -89,10 +89,11 @@ def _exporter(name: str) -> SpanExporter:
 def _phases(timing: Timing) -> Iterator[tuple[str, float, float]]:
     """What a turn did, with beginning and end in seconds from its submission."""
     ready = timing.queue_s
-    yield "queue", 0.0, ready
+    # A reply that was set back may have waited for more of it later.
+    asked = max(0.0, ready - timing.restore_s)
+    yield "queue", 0.0, asked
     if timing.restore_s:
-        yield "restore", ready, ready + timing.restore_s
-        ready += timing.restore_s
+        yield "restore", asked, ready
     first = timing.total_s if timing.first_token_s is None else timing.first_token_s
     yield "prefill", min(ready, first), first
     if timing.first_token_s is not None:

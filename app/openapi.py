@@ -26,6 +26,14 @@ from app.answer_schemas import (
     TurnEventAnswer,
     TurnList,
 )
+from app.cache_schemas import (
+    CacheAnswer,
+    CollectedAnswer,
+    ParkedAnswer,
+    TablesAnswer,
+    VerifiedAnswer,
+    WarmedAnswer,
+)
 from app.openai.chat_request import ChatBody
 from app.protocol import (
     ContinueBody,
@@ -33,10 +41,12 @@ from app.protocol import (
     ForkBody,
     Frame,
     HeadBody,
+    ParkBody,
     RegenerateBody,
     SessionBody,
     SessionPatch,
     TurnBody,
+    WarmBody,
 )
 from app.transfer import SessionFile
 
@@ -60,6 +70,8 @@ _MODELS: Final[dict[str, Any]] = {
     "HeadBody": HeadBody,
     "ForkBody": ForkBody,
     "EmptyBody": EmptyBody,
+    "WarmBody": WarmBody,
+    "ParkBody": ParkBody,
     "ChatBody": ChatBody,
     "ClientFrame": Annotated[Frame, Field(discriminator="type")],
     "ServerFrame": ServerFrame,
@@ -71,6 +83,12 @@ _MODELS: Final[dict[str, Any]] = {
     "HitList": HitList,
     "Deleted": DeletedAnswer,
     "Ticket": TicketAnswer,
+    "Warmed": WarmedAnswer,
+    "Parked": ParkedAnswer,
+    "Tables": TablesAnswer,
+    "Cache": CacheAnswer,
+    "Verified": VerifiedAnswer,
+    "Collected": CollectedAnswer,
     "Error": ErrorAnswer,
 }
 
@@ -129,6 +147,12 @@ _KNOWN: Final[dict[tuple[str, str], _Known]] = {
         body="RegenerateBody", answer="Turn", stream="TurnEvent"
     ),
     ("POST", _TURN + "/continue"): _Known(body="ContinueBody", answer="Turn", stream="TurnEvent"),
+    ("POST", _SESSION + "/warm"): _Known(body="WarmBody", answer="Warmed"),
+    ("POST", _SESSION + "/park"): _Known(body="ParkBody", answer="Parked"),
+    ("GET", _SESSION + "/kv"): _Known(answer="Tables"),
+    ("GET", "/v1/cache"): _Known(answer="Cache"),
+    ("POST", "/v1/cache/verify"): _Known(body="EmptyBody", answer="Verified"),
+    ("POST", "/v1/cache/collect"): _Known(body="EmptyBody", answer="Collected"),
     ("POST", "/v1/chat/completions"): _Known(body="ChatBody"),
     ("POST", "/v1/ws-tickets"): _Known(body="EmptyBody", answer="Ticket", status=201),
 }

@@ -39,6 +39,9 @@ from sessions.validation import (
 
 MAX_MESSAGES = 4096
 MAX_NONCE = 256
+MAX_TTL_S = 7 * 86400.0
+MAX_PRIORITY = 10
+MAX_DEADLINE_S = 60.0
 
 
 def _without_nul(text: str) -> str:
@@ -185,6 +188,8 @@ class SessionBody(Strict):
     sampling: SamplingBody | None = None
     pinned: bool = False
     auto_title: bool = True
+    ttl_s: float = Field(0.0, ge=0, le=MAX_TTL_S)
+    priority: int = Field(0, ge=-MAX_PRIORITY, le=MAX_PRIORITY)
 
 
 class SessionPatch(SessionBody):
@@ -194,7 +199,7 @@ class SessionPatch(SessionBody):
 
     def to_change(self) -> SessionChange:
         """Build the change; a null takes a title, instructions or sampling away."""
-        names = {"pinned": "is_pinned", "auto_title": "is_auto_titled"}
+        names = {"pinned": "is_pinned", "auto_title": "is_auto_titled", "ttl_s": "retain_s"}
         named = self.model_fields_set - {"expected_revision"}
         return SessionChange(
             named=frozenset(names.get(name, name) for name in named),
@@ -205,6 +210,8 @@ class SessionPatch(SessionBody):
             sampling={} if self.sampling is None else self.sampling.to_stored(),
             is_pinned=self.pinned,
             is_auto_titled=self.auto_title,
+            retain_s=self.ttl_s,
+            priority=self.priority,
         )
 
 
@@ -252,6 +259,18 @@ class ForkBody(Strict):
 
     at: TurnRef | None = None
     title: Title | None = None
+
+
+class WarmBody(Strict):
+    """`POST /v1/sessions/{id}/warm`."""
+
+    deadline_s: float = Field(5.0, gt=0, le=MAX_DEADLINE_S)
+
+
+class ParkBody(Strict):
+    """`POST /v1/sessions/{id}/park`."""
+
+    tier: Literal["cpu", "disk"]
 
 
 class EmptyBody(Strict):

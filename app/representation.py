@@ -6,7 +6,9 @@ Pure functions of frozen values; the same turn looks the same in every answer an
 from datetime import datetime
 from typing import Any
 
-from model.messages import EngineInfo, EngineStats, TableView
+from app.tier_representation import residency_object
+from model.messages import EngineInfo, Residency
+from sessions.search_types import SearchHit
 from sessions.types import (
     Item,
     ItemId,
@@ -16,7 +18,6 @@ from sessions.types import (
     ReplyPartAdded,
     ReplyPartDone,
     ReplyTextDone,
-    SearchHit,
     Session,
     Timing,
     Turn,
@@ -38,8 +39,10 @@ def _seconds(moment: datetime | None) -> int | None:
     return None if moment is None else int(moment.timestamp())
 
 
-def session_object(session: Session, loaded: EngineInfo | None) -> Json:
-    """Build a session, beside the model that is loaded, if one is."""
+def session_object(
+    session: Session, loaded: EngineInfo | None, residency: Residency | None = None
+) -> Json:
+    """Build a session, beside the model that is loaded, if one is, and where its state is."""
     return {
         "id": session.id,
         "object": "session",
@@ -52,6 +55,9 @@ def session_object(session: Session, loaded: EngineInfo | None) -> Json:
         "sampling": session.sampling,
         "pinned": session.is_pinned,
         "auto_title": session.is_auto_titled,
+        "ttl_s": session.retain_s,
+        "priority": session.priority,
+        "kv": None if residency is None else residency_object(residency),
         "active": list(session.active),
         "head": session.head_turn_id,
         "forked_from": session.forked_from,
@@ -313,66 +319,3 @@ def _terminal_type(status: TurnStatus) -> str:
             return "response.failed"
         case _:
             return "response.incomplete"
-
-
-def tables_object(session_id: str, tables: tuple[TableView, ...]) -> Json:
-    """Build a conversation's block tables."""
-    return {
-        "object": "kv",
-        "conversation": session_id,
-        "num_bytes": sum(table.num_bytes for table in tables),
-        "tables": [_table(table) for table in tables],
-    }
-
-
-def _table(table: TableView) -> Json:
-    return {
-        "response_id": table.turn_id,
-        "running": table.is_running,
-        "num_tokens": table.num_tokens,
-        "num_computed_tokens": table.num_computed_tokens,
-        "idle_s": round(table.idle_s, 3),
-        "num_bytes": table.num_bytes,
-        "blocks": [
-            {
-                "block_id": block.block_id,
-                "num_tokens": block.num_tokens,
-                "tier": str(block.tier),
-                "num_holders": block.num_holders,
-                "hash": block.block_hash,
-            }
-            for block in table.blocks
-        ],
-    }
-
-
-def cache_object(info: EngineInfo, stats: EngineStats) -> Json:
-    """Build the block pool as it is now."""
-    return {
-        "object": "cache",
-        "model": info.model_id,
-        "device": info.device,
-        "dtype": info.dtype,
-        "mode": info.mode,
-        "attention": info.attention,
-        "block_size": info.block_size,
-        "block_bytes": info.block_bytes,
-        "cache_bytes": info.cache_bytes,
-        "weights_bytes": info.weights_bytes,
-        "max_context_tokens": info.max_context_tokens,
-        "num_blocks": stats.num_blocks,
-        "blocks": {
-            "running": stats.blocks_running,
-            "parked": stats.blocks_parked,
-            "cached": stats.blocks_cached,
-            "empty": stats.blocks_empty,
-        },
-        "num_running": stats.num_running,
-        "num_waiting": stats.num_waiting,
-        "num_parked_tables": stats.num_parked_tables,
-        "tokens": dict(stats.tokens_by_source),
-        "misses": dict(stats.misses_by_reason),
-        "num_evicted_blocks": stats.evicted_blocks_total,
-        "num_preemptions": stats.preemptions_total,
-        "num_restarts": stats.num_restarts,
-    }

@@ -9,8 +9,17 @@ from app.answer import json_answer
 from app.errors import DOMAIN_ERRORS
 from app.keys import CONFIG, ENGINE, MANAGER, OWNER
 from app.parsing import integer_of, read_body, truth_of
-from app.protocol import EmptyBody, ForkBody, HeadBody, SessionBody, SessionPatch
-from app.representation import hit_object, list_object, session_object, tables_object, tree_object
+from app.protocol import (
+    EmptyBody,
+    ForkBody,
+    HeadBody,
+    ParkBody,
+    SessionBody,
+    SessionPatch,
+    WarmBody,
+)
+from app.representation import hit_object, list_object, session_object, tree_object
+from app.tier_representation import tables_object, warmed_object
 from sessions.catalog import MAX_PAGE
 from sessions.errors import InvalidInputError
 from sessions.types import Session, SessionId, TurnId
@@ -29,6 +38,8 @@ def routes() -> list[web.RouteDef]:
         web.get("/v1/sessions/{session}/tree", tree),
         web.post("/v1/sessions/{session}/head", move_head),
         web.get("/v1/sessions/{session}/kv", tables),
+        web.post("/v1/sessions/{session}/warm", warm),
+        web.post("/v1/sessions/{session}/park", park),
         web.get("/v1/search", search),
     ]
 
@@ -43,7 +54,8 @@ def shown(request: web.Request, session: Session) -> dict[str, Any]:
     loaded = None
     with suppress(*DOMAIN_ERRORS):  # while there is none
         loaded = request.app[ENGINE].info
-    return session_object(session, loaded)
+    residency = request.app[MANAGER].presence.residencies.of(session)
+    return session_object(session, loaded, residency)
 
 
 async def create(request: web.Request) -> web.Response:
@@ -58,6 +70,8 @@ async def create(request: web.Request) -> web.Response:
         sampling={} if body.sampling is None else body.sampling.to_stored(),
         is_pinned=body.pinned,
         is_auto_titled=body.auto_title,
+        retain_s=body.ttl_s,
+        priority=body.priority,
     )
     return json_answer(shown(request, session), status=201)
 
@@ -164,3 +178,28 @@ async def tables(request: web.Request) -> web.Response:
     session_id = session_of(request)
     views = await request.app[MANAGER].tables(request[OWNER], session_id)
     return json_answer(tables_object(session_id, views))
+
+
+async def warm(request: web.Request) -> web.Response:
+    """Bring a session's state onto the device, before somebody goes on."""
+    body = await read_body(request, WarmBody)
+    session_id = session_of(request)
+    warmed = await request.app[MANAGER].presence.warm(
+        request[OWNER], session_id, deadline_s=body.deadline_s
+    )
+    return json_answer(warmed_object(session_id, warmed))
+
+
+async def park(request: web.Request) -> web.Response:
+    """Move a session's state off the device."""
+    body = await read_body(request, ParkBody)
+    session_id = session_of(request)
+    is_moved = await request.app[MANAGER].presence.park(request[OWNER], session_id, body.tier)
+    return json_answer(
+        {
+            "object": "session.parked",
+            "conversation": session_id,
+            "tier": body.tier,
+            "parked": is_moved,
+        }
+    )

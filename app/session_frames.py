@@ -6,7 +6,7 @@
 from app.representation import Json, turn_status
 from sessions.session_events import SessionEvent
 
-_PINNED = "is_pinned"
+_NAMES = {"is_pinned": "pinned", "is_auto_titled": "auto_title", "retain_s": "ttl_s"}
 
 
 def session_state(conversation: str, *, revision: int, resync: bool, session: Json | None) -> Json:
@@ -29,6 +29,6 @@ def session_changed(conversation: str, event: SessionEvent, session: Json | None
         "change": str(event.kind),
         "response_id": event.turn_id,
         "status": None if event.status is None else turn_status(event.status),
-        "fields": ["pinned" if name == _PINNED else name for name in event.fields],
+        "fields": [_NAMES.get(name, name) for name in event.fields],
         "session": session,
     }

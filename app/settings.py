@@ -3,8 +3,8 @@
 A value comes from the first of: a flag (`--token-budget`), a variable (`SPLICE_TOKEN_BUDGET`), the
 file `splice.toml` (`token_budget = …`), the default below. A name that none of the settings has is
 refused together with the nearest one that exists. This is the only module that reads the
-environment; it is read once, by `load_settings`, and below the composition root only the plain
-configurations made here are passed on.
+environment for settings; it is read once, by `load_settings`, and below the composition root only
+the plain configurations made here are passed on.
 """
 
 import difflib
@@ -14,32 +14,33 @@ import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Literal, Self
 
-from pydantic import (
-    BaseModel,
-    BeforeValidator,
-    ByteSize,
-    ConfigDict,
-    Field,
-    IPvAnyNetwork,
-    ValidationError,
-    model_validator,
-)
+from pydantic import BaseModel, ByteSize, ConfigDict, ValidationError, model_validator
 from pydantic_core import ErrorDetails
 
+from app.setting_fields import (
+    Names,
+    Networks,
+    OptionalBytes,
+    OptionalCount,
+    OptionalNumber,
+    OptionalPath,
+    Paths,
+    Seconds,
+    in_group,
+)
 from model.config import AttentionName, Device, EngineConfig, Mode
+from model.eviction import EvictionPolicy
 
 ENV_PREFIX = "SPLICE_"
 CONFIG_FILE = "splice.toml"
 
 # Variables that are no settings: where the settings are, and what `splice chat` talks to.
 _CONFIG_VARIABLE = "SPLICE_CONFIG"
-_NO_SETTINGS = (_CONFIG_VARIABLE, "SPLICE_URL", "SPLICE_API_KEY")
-# OpenTelemetry's own variables; the narrower one goes first.
-_OTLP_PLACES = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
-_OTLP_PROTOCOLS = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
-_UNSET = ("", "none")
+# The disk tier's key is a secret, so it has no flag, no line in a file and no place in any list.
+_KEY_VARIABLE = "SPLICE_KV_KEY"
+_NO_SETTINGS = (_CONFIG_VARIABLE, _KEY_VARIABLE, "SPLICE_URL", "SPLICE_API_KEY")
 # What pydantic says of these says nothing of what would be right.
 _REASONS = {
     "byte_size": "a size is a number of bytes, or has a unit, as in 512MiB or 2GiB",
@@ -47,41 +48,13 @@ _REASONS = {
 }
 
 
-def _split(value: object) -> object:
-    if isinstance(value, str):
-        return tuple(part.strip() for part in value.split(",") if part.strip())
-    return value
-
-
-def _optional(value: object) -> object:
-    return None if isinstance(value, str) and value.strip().lower() in _UNSET else value
-
-
-def _in_group(group: str) -> Any:  # noqa: ANN401 (pydantic's Field is typed so)
-    """Make `Field` with the heading under which help and tables show it."""
-
-    def field(default: object, description: str, **limits: object) -> Any:  # noqa: ANN401
-        extra = {"group": group}
-        return Field(default, description=description, json_schema_extra=extra, **limits)  # type: ignore[call-overload]  # the limits are pydantic's
-
-    return field
-
-
-Paths = Annotated[tuple[Path, ...], BeforeValidator(_split)]
-Names = Annotated[tuple[str, ...], BeforeValidator(_split)]
-Networks = Annotated[tuple[IPvAnyNetwork, ...], BeforeValidator(_split)]
-OptionalPath = Annotated[Path | None, BeforeValidator(_optional)]
-OptionalCount = Annotated[int | None, BeforeValidator(_optional)]
-OptionalNumber = Annotated[float | None, BeforeValidator(_optional)]
-OptionalBytes = Annotated[ByteSize | None, BeforeValidator(_optional)]
-Seconds = Annotated[float, Field(gt=0)]
-
-_server = _in_group("Server")
-_model = _in_group("Model")
-_cache = _in_group("Cache and scheduling")
-_reply = _in_group("Replies")
-_limits = _in_group("Connections and limits")
-_log = _in_group("Log")
+_server = in_group("Server")
+_model = in_group("Model")
+_cache = in_group("Cache and scheduling")
+_tiers = in_group("Tiers")
+_reply = in_group("Replies")
+_limits = in_group("Connections and limits")
+_log = in_group("Log")
 
 
 class SettingsError(Exception):
@@ -146,6 +119,35 @@ class Settings(BaseModel):
     )
     poison_blocks: bool = _cache(
         False, "fill blocks that nobody may read any more with NaN (for tests)"
+    )
+
+    disk_cache_bytes: ByteSize = _tiers(
+        ByteSize(10 * 1024**3),
+        "disk space for conversations that idle; 0 keeps them in memory only",
+        ge=0,
+    )
+    kv_dir: OptionalPath = _tiers(
+        None, "folder of the disk tier; by default `kv` in the data folder"
+    )
+    cpu_cache_bytes: ByteSize = _tiers(
+        ByteSize(0),
+        "host memory for conversations that idle, where the model runs on CUDA; 0 is none",
+        ge=0,
+    )
+    spill_to_cpu_after_s: float = _tiers(
+        5.0, "seconds a conversation idles before host memory has it too", ge=0
+    )
+    spill_to_disk_after_s: float = _tiers(
+        30.0, "seconds a conversation idles before the disk has it too", ge=0
+    )
+    eviction: EvictionPolicy = _tiers(
+        EvictionPolicy.VALUE, "what is given up first when room is short (docs/tiers.md)"
+    )
+    store_timeout_s: float = _tiers(
+        60.0, "seconds at the stop in which conversations are brought into the tiers", ge=0
+    )
+    warm_up_s: float = _tiers(
+        20.0, "seconds at the start in which busy system prompts are made ready; 0 is off", ge=0
     )
 
     default_temperature: OptionalNumber = _reply(
@@ -255,8 +257,14 @@ class Settings(BaseModel):
         """The database's URL, by default SQLite's in the data folder."""
         return self.database_url or f"sqlite+aiosqlite:///{self.default_database}"
 
-    def engine_config(self) -> EngineConfig:
-        """What the engine's process is started with."""
+    @property
+    def effective_kv_dir(self) -> Path:
+        """Where the tiers' files lie, by default in the data folder."""
+        return (self.kv_dir or self.data_dir / "kv").expanduser().absolute()
+
+    def engine_config(self, kv_key: str | None = None) -> EngineConfig:
+        """What the engine's process is started with; `kv_key` encrypts what is on disk."""
+        has_tiers = self.disk_cache_bytes or self.cpu_cache_bytes
         return EngineConfig(
             model=self.model,
             models_dir=self.models_dir,
@@ -272,6 +280,13 @@ class Settings(BaseModel):
             max_waiting=self.max_waiting,
             max_context_tokens=self.max_context_tokens,
             num_threads=self.num_threads,
+            eviction=self.eviction,
+            kv_dir=self.effective_kv_dir if has_tiers else None,
+            disk_tier_bytes=int(self.disk_cache_bytes),
+            cpu_tier_bytes=int(self.cpu_cache_bytes),
+            spill_to_cpu_after_s=self.spill_to_cpu_after_s,
+            spill_to_disk_after_s=self.spill_to_disk_after_s,
+            kv_key=kv_key,
             check_books=self.check_books,
             poison_blocks=self.poison_blocks,
         )
@@ -304,26 +319,9 @@ def load_settings(
         raise SettingsError("\n".join(faults)) from exc
 
 
-def traces_exporters(environ: Mapping[str, str] | None = None) -> tuple[str, ...]:
-    """Where OpenTelemetry's variables want spans to go: `otlp`, `console`, or nowhere.
-
-    Nowhere where none is set. Raises SettingsError for what this server can't do.
-    """
-    environ = os.environ if environ is None else environ
-    if environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
-        return ()
-    has_place = any(map(environ.get, _OTLP_PLACES))
-    listed = environ.get("OTEL_TRACES_EXPORTER") or ("otlp" if has_place else "none")
-    names = tuple(name.strip() for name in listed.split(",") if name.strip() not in ("", "none"))
-    if unknown := [name for name in names if name not in ("otlp", "console")]:
-        raise SettingsError(
-            f"OTEL_TRACES_EXPORTER = {listed!r}: there is no exporter {unknown[0]!r} here, only "
-            "otlp, console and none"
-        )
-    protocol = next(filter(None, map(environ.get, _OTLP_PROTOCOLS)), "http/protobuf")
-    if "otlp" in names and protocol != "http/protobuf":
-        raise SettingsError(f"traces are sent by http/protobuf, not by OTLP's {protocol!r}")
-    return names
+def kv_key(environ: Mapping[str, str] | None = None) -> str | None:
+    """The disk tier's key, which only the environment may hold; None: nothing is encrypted."""
+    return (os.environ if environ is None else environ).get(_KEY_VARIABLE) or None
 
 
 def flag(name: str) -> str:

@@ -8,8 +8,10 @@ from aiohttp import web
 
 from app.answer import json_answer
 from app.errors import DOMAIN_ERRORS
-from app.keys import ENGINE, MANAGER, METRICS, READINESS
-from app.representation import cache_object
+from app.keys import ENGINE, MANAGER, METRICS, READINESS, SWEEPER
+from app.parsing import read_body
+from app.protocol import EmptyBody
+from app.tier_representation import cache_object
 from model.messages import EngineStats
 from sessions.errors import SessionsError
 
@@ -23,6 +25,8 @@ def routes() -> list[web.RouteDef]:
         web.get("/readyz", readyz),
         web.get("/metrics", metrics),
         web.get("/v1/cache", cache),
+        web.post("/v1/cache/verify", verify),
+        web.post("/v1/cache/collect", collect),
     ]
 
 
@@ -63,7 +67,10 @@ async def metrics(request: web.Request) -> web.Response:
         with suppress(*DOMAIN_ERRORS):
             stats = await engine.stats()
     body = request.app[METRICS].render(
-        num_active=request.app[MANAGER].num_active, is_ready=is_ready, engine=stats
+        num_active=request.app[MANAGER].num_active,
+        is_ready=is_ready,
+        engine=stats,
+        warming=request.app[MANAGER].presence.ledger.stats(),
     )
     content_type = "text/plain; version=0.0.4; charset=utf-8"
     return web.Response(body=body, headers={"Content-Type": content_type})
@@ -73,3 +80,20 @@ async def cache(request: web.Request) -> web.Response:
     """Show the block pool."""
     engine = request.app[ENGINE]
     return json_answer(cache_object(engine.info, await engine.stats()))
+
+
+async def verify(request: web.Request) -> web.Response:
+    """Read all that the tiers have, and drop what is damaged; answered when it is done."""
+    await read_body(request, EmptyBody)
+    num_lost = await request.app[ENGINE].verify()
+    return json_answer({"object": "cache.verified", "num_lost": num_lost})
+
+
+async def collect(request: web.Request) -> web.Response:
+    """Remove what no session has any more, and what other models left behind."""
+    await read_body(request, EmptyBody)
+    num_released = await request.app[SWEEPER].reconcile()
+    num_folders = await request.app[ENGINE].collect()
+    return json_answer(
+        {"object": "cache.collected", "num_released": num_released, "num_folders": num_folders}
+    )

@@ -30,7 +30,7 @@ NOT_TRACED = Tracing()
 
 
 def make_tracing(exporters: tuple[str, ...], version: str) -> Tracing:
-    """Tracing to these exporters (`app.settings.traces_exporters`); the empty one for none."""
+    """Tracing to these exporters (`app.traces_settings`); the empty one for none."""
     if not exporters:
         return NOT_TRACED
     check_installed(exporters)

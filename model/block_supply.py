@@ -144,13 +144,21 @@ class BlockSupply:
         may still serve until they are reused; and their bytes, if those are to be erased."""
         block_ids = self._parked.take(turn_id).table.block_ids
         num_free_before = self._pool.num_free
+        if keep_names:
+            self.release(reversed(block_ids))
+        else:
+            self.drop(block_ids, is_erased=is_erased)
+        return self._pool.num_free - num_free_before
+
+    def drop(self, block_ids: Items[int], *, is_erased: bool = False) -> None:
+        """Take a hold off each block; those that become free lose their names, and their bytes if
+        those are to be erased."""
         for block_id in block_ids:
-            if not keep_names and self._pool.ref_count(block_id) == 1:
+            if self._pool.ref_count(block_id) == 1:
                 self.forget(block_id)
                 if is_erased:
                     self._edits.append(BlockEdit(None, block_id))
         self.release(reversed(block_ids))
-        return self._pool.num_free - num_free_before
 
     def _poison(self, block_id: int) -> None:
         """Nobody may read the block's contents from here on; in the debug mode nobody can."""

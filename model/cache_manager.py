@@ -19,10 +19,11 @@ from model.block_supply import BlockSupply
 from model.block_table import BlockTable, num_blocks_for
 from model.claim import ClaimSource, best_table
 from model.claim_records import ClaimRecords
-from model.messages import ClaimReport, TableView, TierName
+from model.messages import ClaimReport, Residency, TableView, TierName
 from model.parked_tables import ParkedTable, ParkedTables
 from model.pending_prefixes import PendingPrefixes
 from model.prefix_index import BlockHash, BlockHasher, PrefixIndex
+from model.residency import Measure, residencies
 from model.sequence import Sequence
 from model.table_view import TableViewer
 from model.tiering import Tiering, TierSetup
@@ -362,6 +363,17 @@ class CacheManager:
         shown = {view.turn_id for view in (*parked, *running)}
         stored = viewer.stored(conversation_id, shown, self.tiering.wall_s())
         return (*parked, *running, *stored)
+
+    def residency(self, now_s: float, block_bytes: int) -> tuple[Residency, ...]:
+        """Where each conversation's newest table is. Costs what there is of tables and holds."""
+        running = {
+            s.request.conversation_id: s
+            for s in self._running.values()
+            if s.request.conversation_id is not None
+        }
+        return residencies(
+            running, self._parked, self.tiering, Measure(now_s, self.block_size, block_bytes)
+        )
 
     def check(self) -> None:
         """The books: raises AssertionError with the block that is off."""

@@ -30,6 +30,7 @@ from model.messages import (
     GenerationFinished,
     GenerationRequest,
     GenerationStarted,
+    Residency,
     SampledLogprobs,
     TableView,
     TierName,
@@ -338,6 +339,10 @@ class EngineCore:
     def tables(self, conversation_id: str) -> tuple[TableView, ...]:
         """A conversation's block tables."""
         return self.cache.view(conversation_id, self._clock(), self.limits.block_bytes)
+
+    def residency(self) -> tuple[Residency, ...]:
+        """Where each conversation's newest table is."""
+        return self.cache.residency(self._clock(), self.limits.block_bytes)
 
     def stats(self) -> EngineStats:
         """A snapshot of everything that is counted."""

@@ -32,13 +32,13 @@ from model.errors import (
     SequenceFailedError,
 )
 from model.flight import Flight
+from model.inquirer import Inquirer
 from model.messages import (
     EngineInfo,
     EngineStats,
     GenerationEvent,
     GenerationFinished,
     GenerationRequest,
-    TableView,
     TierName,
 )
 from model.process import EngineProcess
@@ -74,7 +74,7 @@ class EngineState(StrEnum):
     CLOSED = "closed"
 
 
-class Engine:
+class Engine(Inquirer):
     """The client side of the engine's process. Used from one event loop."""
 
     def __init__(
@@ -122,13 +122,20 @@ class Engine:
         self._supervisor = asyncio.create_task(self._supervise(), name="engine supervisor")
         return await self._loaded
 
+    async def store(self, timeout_s: float) -> bool:
+        """Bring everything into the tiers, for the next start; whether all was in time. Nothing may
+        be asked of the engine afterwards but `residency` and to close. May be cancelled."""
+        if not timeout_s or self._state is not EngineState.READY:
+            return False
+        with suppress(TimeoutError, ModelError):
+            async with asyncio.timeout(timeout_s):
+                return bool(await self._query("store_all"))
+        return False
+
     async def close(self, store_s: float = 0.0) -> None:
         """End the process; running generations fail with EngineUnavailableError. For so many
-        seconds it may store before what it has, for the next start."""
-        if store_s and self._state is EngineState.READY:
-            with suppress(TimeoutError, ModelError):
-                async with asyncio.timeout(store_s):
-                    await self._query("store_all")
+        seconds it may store before what it has."""
+        await self.store(store_s)
         if self._state is not EngineState.FAILED:
             self._state = EngineState.CLOSED
         self._closing.set()
@@ -230,25 +237,6 @@ class Engine:
         """Forget a conversation. An engine that isn't there has nothing to forget."""
         if self._state is EngineState.READY:
             await self._query("release", conversation_id)
-
-    async def evict(self, conversation_id: str | None = None) -> int:
-        """Drop a conversation's cached blocks (None: all that are not running); how many."""
-        return int(await self._query("evict", conversation_id))
-
-    async def tables(self, conversation_id: str) -> tuple[TableView, ...]:
-        """A conversation's block tables, parked and running."""
-        tables: tuple[TableView, ...] = await self._query("tables", conversation_id)
-        return tables
-
-    async def park(self, conversation_id: str, tier: TierName) -> bool:
-        """Move a conversation from the device to a tier, in a while; False if there is no such
-        tier, or nothing of it on the device. Raises EngineUnavailableError."""
-        return bool(await self._query("park", conversation_id, tier))
-
-    async def stored_conversations(self) -> frozenset[str]:
-        """Whoever has something in a tier. Raises EngineUnavailableError."""
-        found: frozenset[str] = await self._query("conversations")
-        return found
 
     async def stats(self) -> EngineStats:
         """A snapshot of what the engine counts. Raises EngineUnavailableError."""

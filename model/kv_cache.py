@@ -90,11 +90,14 @@ class KVCache:
         """A block's bytes to store; what lies behind its first `num_tokens` slots is zero, for it
         may be another conversation's. In place, where the block is full and the device the CPU."""
         block = self._blocks[block_id]
-        if num_tokens < self.shape.block_size:
-            block = block.clone()
-            block[:, :, num_tokens:] = 0
+        is_partial = num_tokens < self.shape.block_size
         if block.device.type != "cpu":
             block = self._copied_aside(block)
+        elif is_partial:
+            block = block.clone()
+        if is_partial:
+            # Here, not on the device: its own stream and the side stream don't wait for each other.
+            block[:, :, num_tokens:] = 0
         yield _bytes_of(block)
 
     @contextmanager

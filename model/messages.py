@@ -137,7 +137,8 @@ class GenerationFinished:
     `num_rows_computed` counts the rows that entered the model for this generation: prompt tokens
     that were not reused, every fed reply token, and whatever a preemption made necessary again.
     Times are seconds from the request's arrival in the engine; `first_token_s` is None when there
-    was no token. `restore_s` is how long blocks took to come back from other tiers.
+    was no token. `restore_s` is how long blocks took to come back from other tiers, as a rule a
+    part of `queue_s`.
     """
 
     reason: FinishReason
@@ -205,6 +206,22 @@ class TableView:
     idle_s: float
     num_bytes: int
     blocks: tuple[BlockView, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Residency:
+    """Where a conversation's newest table is: the quickest tier that has all of it. `tail` names
+    its last block in hexadecimal; `used_at` is wall-clock seconds, `num_bytes` those of its blocks,
+    shared ones too; `stored_in` are the tiers below the device that have all of it."""
+
+    conversation_id: str
+    turn_id: str
+    tier: TierName
+    tail: str
+    num_tokens: int
+    num_bytes: int
+    used_at: float
+    stored_in: tuple[TierName, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -52,7 +52,8 @@ class ParkedTables:
         self._by_turn: OrderedDict[str, ParkedTable] = OrderedDict()
         # The turns as keys of a dict, which keeps their order.
         self._turns_by_conversation: dict[str, dict[str, None]] = {}
-        self._num_children: Counter[str] = Counter()
+        # By conversation and parent's turn.
+        self._num_children: Counter[tuple[str, str]] = Counter()
 
     def __len__(self) -> int:
         return len(self._by_turn)
@@ -69,9 +70,10 @@ class ParkedTables:
         turns = (self._turns_by_conversation.get(c or "", {}) for c in conversation_ids)
         return [self._by_turn[turn_id] for found in turns for turn_id in found]
 
-    def is_superseded(self, turn_id: str) -> bool:
-        """Whether a table is kept of a turn that went on from this one."""
-        return self._num_children[turn_id] > 0
+    def is_superseded(self, parked: ParkedTable) -> bool:
+        """Whether a table is kept of a turn of its conversation that went on from this one. A
+        fork's doesn't count: the conversation goes on from here all the same."""
+        return (parked.conversation_id, parked.turn_id) in self._num_children
 
     def add(self, parked: ParkedTable) -> None:
         """Keep a table, as the last to be taken from."""
@@ -79,7 +81,7 @@ class ParkedTables:
         self._by_turn[parked.turn_id] = parked
         self._turns_by_conversation.setdefault(parked.conversation_id, {})[parked.turn_id] = None
         if parked.parent_turn_id is not None:
-            self._num_children[parked.parent_turn_id] += 1
+            self._num_children[parked.conversation_id, parked.parent_turn_id] += 1
 
     def take(self, turn_id: str) -> ParkedTable:
         """Take a table out, blocks and all."""
@@ -89,9 +91,10 @@ class ParkedTables:
         if not turns:
             del self._turns_by_conversation[parked.conversation_id]
         if parked.parent_turn_id is not None:
-            self._num_children[parked.parent_turn_id] -= 1
-            if not self._num_children[parked.parent_turn_id]:
-                del self._num_children[parked.parent_turn_id]
+            parent = parked.conversation_id, parked.parent_turn_id
+            self._num_children[parent] -= 1
+            if not self._num_children[parent]:
+                del self._num_children[parent]
         return parked
 
     def shrink(self, turn_id: str) -> int:

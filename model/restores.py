@@ -215,7 +215,10 @@ class Restores:
         records, runs = self._arrived(restore)
         if len(restore.block_ids) > restore.num_shared + len(records):
             sequence.restore_miss = MissReason.LOAD_FAILED
-        keep = restore.num_shared + len(records) if records and restore.is_wanted else 0
+        if not restore.is_wanted:
+            self._supply.drop(restore.block_ids, is_erased=True)
+            return sequence
+        keep = restore.num_shared + len(records) if records else 0
         self._supply.release(reversed(restore.block_ids[keep:]))
         if keep:
             sequence.restored = tuple(runs)

@@ -9,18 +9,21 @@ Invariants:
     a table's chain is written head first, in bounded pieces
 """
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterator
 from collections.abc import Sequence as Items
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
+from typing import TypeVar
 
 from model.block_pool import BlockPool
 from model.block_supply import BlockSupply
 from model.eviction import Score
 from model.messages import TierName
 from model.parked_tables import ParkedTable, ParkedTables
-from model.tiers.base import Hold, Record
+from model.tiers.base import Hold, Record, RecordLostError
 from model.tiers.tier import Tier
 from model.tiers.transfers import Item, Transfer
 
@@ -33,6 +36,8 @@ _PATIENCE_S = 30.0
 _LOW_RESERVE, _HIGH_RESERVE = 0.1, 0.3
 """Shares of the pool that can be had without a loss: fewer than the first start spilling what idles
 too shortly, until there is the second. The gap keeps it from flapping."""
+
+_Due = TypeVar("_Due", ParkedTable, Hold)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,10 +52,12 @@ class SpillConfig:
         return self.cpu_after_s if tier is TierName.CPU else self.disk_after_s
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Spill:
+    conversation_id: str
     turn_id: str
     started_s: float
+    is_wanted: bool = True
 
 
 class Spills:
@@ -92,11 +99,14 @@ class Spills:
         if any(self._lacks(tier, p) for tier in self._tiers for p in self._parked):
             return True
         pairs = [(a, b) for a, b in pairwise(self._tiers) if a.is_on and b.is_on]
-        return any(h.tail not in b.tree for a, b in pairs for h in a.tree.holds())
+        return any(_lacks_hold(b, h) for a, b in pairs for h in a.tree.holds())
 
     def _lacks(self, tier: Tier, parked: ParkedTable) -> bool:
-        is_claimed = parked.turn_id == parked.conversation_id  # restored, for one generation
-        return tier.is_on and not is_claimed and parked.last_key not in tier.tree
+        if not tier.is_on or parked.turn_id == parked.conversation_id:
+            return False  # that one was restored for one generation
+        # Its own claim counts: another conversation's would go with that conversation.
+        reach = tier.tree.reach(parked.conversation_id, parked.turn_id)
+        return reach < parked.num_computed_tokens
 
     # Plan
 
@@ -119,15 +129,26 @@ class Spills:
         self._expire(now_s)
         self._leave()
         for tier in self._tiers:
-            if not tier.is_on or tier.num_spills >= _MAX_SPILLS:
-                continue
-            for parked in self._due(tier, now_s):
-                if tier.num_spills >= _MAX_SPILLS:
-                    break
-                self._spill(tier, parked, now_s)
+            if tier.is_on:
+                self._fill(tier, self._due(tier, now_s), partial(self._spill, tier, now_s=now_s))
         for upper, lower in pairwise(self._tiers):
-            if upper.is_on and lower.is_on and lower.num_spills < _MAX_SPILLS:
-                self._copy_down(upper, lower, now_s)
+            if upper.is_on and lower.is_on:
+                copy_down = partial(self._copy_down, upper, lower, now_s=now_s)
+                self._fill(lower, self._idle(upper, lower), copy_down)
+
+    @staticmethod
+    def _fill(tier: Tier, due: list[_Due], spill: Callable[[_Due], bool]) -> None:
+        """Store what is due, the first first, until `spill` finds no room for what is worth so
+        little. Then the last first: when that doesn't fit, nothing does, and to look for room
+        costs what there is in the tier."""
+        for candidates in (due, due[::-1]):
+            for candidate in candidates:
+                if tier.num_spills >= _MAX_SPILLS:
+                    return
+                if not spill(candidate):
+                    break
+            else:
+                return
 
     def _due(self, tier: Tier, now_s: float) -> list[ParkedTable]:
         """The tables to store, what is given up next first."""
@@ -149,7 +170,8 @@ class Spills:
         self._is_short = reserve < wanted * self._pool.num_blocks
         return self._is_short
 
-    def _spill(self, tier: Tier, parked: ParkedTable, now_s: float) -> None:
+    def _spill(self, tier: Tier, parked: ParkedTable, now_s: float) -> bool:
+        """Order a table's next piece; False if there is no room for it."""
         chain = list(_records(parked))
         missing = len(tier.missing(chain))
         start = len(chain) - missing
@@ -159,34 +181,39 @@ class Spills:
         ][:_MAX_ITEMS]
         transfer = tier.spill(items, self._hold(parked, now_s), superseded=parked.parent_turn_id)
         if transfer is None:
-            return
-        self._spills[transfer] = _Spill(parked.turn_id, now_s)
+            return not items
+        self._spills[transfer] = _Spill(parked.conversation_id, parked.turn_id, now_s)
         self._held[transfer] = [item.block_id for item in transfer.items]
         self._supply.hold(self._held[transfer])
+        return True
 
-    def _copy_down(self, upper: Tier, lower: Tier, now_s: float) -> None:
-        """Store in the lower tier what idles in the upper one, and isn't on the device any more:
-        the one that was used longest ago, and in time before the upper one needs the room."""
+    def _idle(self, upper: Tier, lower: Tier) -> list[Hold]:
+        """What idles in the upper tier and lacks in the lower one, that which was used longest ago
+        first, and in time before the upper one needs the room."""
         is_short = len(upper.tree) > (1.0 - _LOW_RESERVE) * upper.max_records
-        after_s = 0.0 if is_short or self._is_hurried else self._config.after_s(lower.name)
-        before = self._wall_clock() - after_s
+        before = self._wall_clock() - self._config.after_s(lower.name)
+        if is_short or self._is_hurried:
+            before = math.inf  # also what was used in the future of a clock that jumped back
         busy = {spill.turn_id for spill in self._spills.values()}
         idle = [
             hold
             for hold in upper.tree.holds()
-            if hold.used_at <= before and hold.tail not in lower.tree and hold.turn_id not in busy
+            if hold.used_at <= before and _lacks_hold(lower, hold) and hold.turn_id not in busy
         ]
-        if not idle:
-            return
-        hold = min(idle, key=lambda hold: hold.used_at)
+        return sorted(idle, key=lambda hold: hold.used_at)
+
+    def _copy_down(self, upper: Tier, lower: Tier, hold: Hold, now_s: float) -> bool:
+        """Order the next piece of what isn't on the device any more; False if there is no room."""
         records = list(lower.missing(upper.tree.chain(hold.tail)))[:_MAX_ITEMS]
         items = [Item(record, _NO_BLOCK) for record in records]
         transfer = lower.spill(items, hold, source=upper.storage)
-        if transfer is not None:
-            upper.pin(records)
-            self._spills[transfer] = _Spill(hold.turn_id, now_s)
-            self._held[transfer] = []
-            self._copied[transfer] = (upper, records)
+        if transfer is None:
+            return not items
+        upper.pin(records)
+        self._spills[transfer] = _Spill(hold.conversation_id, hold.turn_id, now_s)
+        self._held[transfer] = []
+        self._copied[transfer] = (upper, records)
+        return True
 
     def _hold(self, parked: ParkedTable, now_s: float) -> Hold:
         return Hold(
@@ -198,6 +225,7 @@ class Spills:
             num_uses=parked.num_uses,
             ttl_s=parked.ttl_s,
             priority=parked.priority,
+            is_superseded=self._parked.is_superseded(parked),
         )
 
     def _leave(self) -> None:
@@ -218,11 +246,16 @@ class Spills:
         if (copied := self._copied.pop(transfer, None)) is not None:
             tier, records = copied
             tier.unpin(records)
+            if isinstance(transfer.error, RecordLostError):
+                # Otherwise the same copy would be tried for ever, and no other.
+                tier.lose(transfer.items[transfer.num_done].record)
         if (busy := self._stuck.pop(transfer, None)) is not None:
             self._supply.release(busy)
             return
-        del self._spills[transfer]
-        self._supply.release(self._held.pop(transfer))
+        if self._spills.pop(transfer).is_wanted:
+            self._supply.release(self._held.pop(transfer))
+        else:
+            self._supply.drop(self._held.pop(transfer), is_erased=True)
 
     def _expire(self, now_s: float) -> None:
         """Let go of the blocks of what takes too long."""
@@ -237,8 +270,10 @@ class Spills:
             self._supply.release(self._held.pop(transfer))
 
     def release(self, conversation_id: str) -> None:
-        """The conversation is gone from every tier."""
+        """The conversation is gone from every tier, and what is on its way from the device, too."""
         self._wanted.pop(conversation_id, None)
+        for spill in self._spills.values():
+            spill.is_wanted &= spill.conversation_id != conversation_id
         for tier in self._tiers:
             tier.release(conversation_id)
 
@@ -247,6 +282,10 @@ class Spills:
         held = Counter(b for block_ids in self._held.values() for b in block_ids)
         held.update(b for busy in self._stuck.values() for b in busy)
         return held
+
+
+def _lacks_hold(tier: Tier, hold: Hold) -> bool:
+    return tier.tree.reach(hold.conversation_id, hold.turn_id) < hold.num_tokens
 
 
 def _records(parked: ParkedTable) -> Iterator[Record]:

@@ -21,6 +21,7 @@ from model.tiers.base import Identity, Record, Storage, TierError
 from model.tiers.cipher import Cipher
 from model.tiers.cpu import CpuStorage
 from model.tiers.disk import DiskStorage
+from model.tiers.foreign import ForeignFolders
 from model.tiers.holds import HoldLog
 from model.tiers.tier import Tier
 from model.tiers.transfers import Transfers
@@ -52,7 +53,8 @@ def build_tiers(
     costs = CostModel(hasher.block_size, blocks.block_bytes)
     worth = Worth(config.eviction, costs, hasher.block_size, blocks.block_bytes, around.wall_clock)
     tiers: list[Tier] = []
-    for medium in _media(config, _identity(hasher, blocks)):
+    identity = _identity(hasher, blocks)
+    for medium in _media(config, identity):
         storage = medium.storage
         try:
             records = storage.open()
@@ -81,8 +83,19 @@ def build_tiers(
         cpu_after_s=config.spill_to_cpu_after_s, disk_after_s=config.spill_to_disk_after_s
     )
     return TierSetup(
-        costs=costs, worth=worth, tiers=tuple(tiers), spill=spill, wall_clock=around.wall_clock
+        costs=costs,
+        worth=worth,
+        tiers=tuple(tiers),
+        spill=spill,
+        wall_clock=around.wall_clock,
+        foreign=_foreign(config, identity),
     )
+
+
+def _foreign(config: EngineConfig, identity: Identity) -> ForeignFolders | None:
+    if config.kv_dir is None or not config.disk_tier_bytes:
+        return None
+    return ForeignFolders(config.kv_dir, identity, config.disk_tier_bytes, _cipher(config))
 
 
 def _identity(hasher: BlockHasher, blocks: KVCache) -> Identity:
@@ -148,7 +161,7 @@ def _measure_compute(
     num_slots = runner.blocks.num_blocks * block_size
     for num_rows in (r for r in _PROBE_ROWS if r <= num_slots):
         blocks = range(-(-num_rows // block_size))
-        row = BatchRow(range(num_rows), 0, blocks, has_logits=True)
+        row = BatchRow([0] * num_rows, 0, blocks, has_logits=True)  # a token that every model has
         begun = clock()
         runner.forward([row], [])
         if num_rows != _PROBE_ROWS[0]:  # the first warms up

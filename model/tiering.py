@@ -18,6 +18,8 @@ from model.prefix_index import BlockHash, BlockHasher
 from model.restores import Restores
 from model.sequence import Sequence
 from model.spills import SpillConfig, Spills
+from model.tiers.base import Storage
+from model.tiers.foreign import ForeignFolders
 from model.tiers.tier import Tier
 from model.tiers.transfers import Urgency
 from model.worth import Worth
@@ -34,6 +36,7 @@ class TierSetup:
     tiers: tuple[Tier, ...] = ()
     spill: SpillConfig
     wall_clock: Callable[[], float]
+    foreign: ForeignFolders | None = None
 
     @classmethod
     def without_tiers(cls, hasher: BlockHasher) -> "TierSetup":
@@ -57,17 +60,21 @@ class Tiering:
         self.costs = setup.costs
         self.wall_s = setup.wall_clock
         self._tiers = setup.tiers
+        self._foreign = setup.foreign if setup.tiers else None
+        self._foreign_conversations: frozenset[str] = frozenset()
         self._worth = setup.worth
         self._parked = parked
         self._next_sweep_s = 0.0
+        self._is_hurried = False
         self._restores = Restores(setup.tiers, supply, hasher, setup.costs)
         self._spills = Spills(
             setup.tiers, setup.spill, supply, pool, parked, self.worth, setup.wall_clock
         )
+        self.collect(lambda _: None)
 
     def worth(self, parked: ParkedTable) -> tuple[bool, int, float]:
         """What a parked table is worth: the lowest is given up first."""
-        is_superseded = self._parked.is_superseded(parked.turn_id)
+        is_superseded = self._parked.is_superseded(parked)
         tier = self._spills.stored_in(parked)
         return self._worth.of_table(parked, tier, is_superseded=is_superseded)
 
@@ -102,7 +109,7 @@ class Tiering:
         ready += self._restores.expire(now_s)
         if now_s >= self._next_sweep_s:
             self._spills.sweep(now_s)
-            self._next_sweep_s = now_s + _SWEEP_S
+            self._next_sweep_s = now_s + (0.0 if self._is_hurried else _SWEEP_S)
         return ready
 
     @property
@@ -123,6 +130,7 @@ class Tiering:
     def is_due(self) -> bool:
         """Whether a tick has anything to do soon, though nobody runs."""
         is_busy = self.has_orders or self.num_in_flight > 0
+        is_busy |= any(tier.owes_erasure for tier in self._tiers)
         return bool(self._tiers) and (is_busy or self._spills.has_unstored())
 
     # Between turns
@@ -133,18 +141,58 @@ class Tiering:
         return self._spills.park(conversation_id, tier)
 
     def hurry(self) -> None:
-        """Store everything at once from now on."""
+        """Store everything at once from now on: whatever can be stored is on its way after a tick,
+        and when nothing is, all is there."""
         self._next_sweep_s = 0.0
+        self._is_hurried = True
         self._spills.hurry()
 
     def release(self, conversation_id: str) -> None:
         """Erase what only this conversation has."""
         self._restores.release(conversation_id)
         self._spills.release(conversation_id)
+        if self._foreign is not None and conversation_id in self._foreign_conversations:
+            foreign = self._foreign
+            self._foreign_conversations -= {conversation_id}
+            self._tiers[-1].run(lambda _: foreign.release(conversation_id))
 
     def conversations(self) -> frozenset[str]:
-        """Whoever has something in a tier."""
-        return frozenset(c for tier in self._tiers for c in tier.tree.conversations())
+        """Whoever has something in a tier, or in what another model left behind."""
+        mine = frozenset(c for tier in self._tiers for c in tier.tree.conversations())
+        return mine | self._foreign_conversations
+
+    def verify(self, on_done: Callable[[int], None]) -> None:
+        """Read everything there is, and drop what is damaged; `on_done` is told how many records
+        that were."""
+        counts: list[int] = []
+
+        def count(num_lost: int) -> None:
+            counts.append(num_lost)
+            if len(counts) == len(self._tiers):
+                on_done(sum(counts))
+
+        for tier in self._tiers:
+            tier.verify(count)
+        if not self._tiers:
+            on_done(0)
+
+    def collect(self, on_done: Callable[[int], None]) -> None:
+        """Remove what other models left behind that is old or too much; `on_done` is told how many
+        folders that were."""
+        if self._foreign is None:
+            on_done(0)
+            return
+        foreign, now = self._foreign, self.wall_s()
+
+        def collect(_: Storage) -> tuple[int, frozenset[str]]:
+            return foreign.collect(now), foreign.conversations()
+
+        def note(found: object) -> None:
+            assert isinstance(found, tuple)
+            num_removed, self._foreign_conversations = found
+            on_done(num_removed)
+
+        self._tiers[-1].run(collect, note)
 
     def close(self, timeout_s: float = 10.0) -> bool:
         """Bring the media into order for the next process; whether all was done in time."""

@@ -12,6 +12,8 @@ import queue
 import socket
 import sys
 import threading
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
 from model.assembly import assemble
@@ -115,7 +117,8 @@ class Worker:
         """Everything that has arrived; waits for something while there is nothing to compute."""
         is_idle = not self._core.has_work or self._core.is_stalled
         while True:
-            timeout_s = _TICK_S if self._core.is_due else None
+            # Asked only before a wait: the answer costs what there is of parked tables.
+            timeout_s = _TICK_S if is_idle and self._core.is_due else None
             try:
                 command = self._connection.inbox.get(block=is_idle, timeout=timeout_s)
             except queue.Empty:
@@ -132,6 +135,8 @@ class Worker:
                     self._report([Output(command.request.request_id, exc)])
             case Cancel(request_id):
                 self._report(self._core.cancel(request_id))
+            case Query(query_id, "verify" | "collect" as name, _, _):
+                self._begin(query_id, name)
             case Query(query_id, name, argument, tier):
                 self._connection.send(Answer(query_id, self._answer(name, argument, tier)))
             case Wake():
@@ -139,16 +144,23 @@ class Worker:
             case _:
                 raise AssertionError(f"unknown command {command!r}")
 
+    def _begin(self, query_id: int, name: str) -> None:
+        """Have the tiers' threads do what takes long; it is answered when it is done."""
+        tiering = self._core.cache.tiering
+        begin = tiering.verify if name == "verify" else tiering.collect
+        begin(lambda count: self._connection.send(Answer(query_id, count)))
+
     def _answer(self, name: str, argument: str | None, tier: TierName | None) -> object:
-        match name:
-            case "stats":
-                return self._core.stats()
-            case "evict":
-                return self._core.evict(argument)
-            case "conversations":
-                return self._core.cache.tiering.conversations()
-            case "store_all":
-                return self._store_all()
+        about_everybody: dict[str, Callable[[], object]] = {
+            "stats": self._core.stats,
+            "residency": self._core.residency,
+            "conversations": self._core.cache.tiering.conversations,
+            "store_all": self._store_all,
+        }
+        if name in about_everybody:
+            return about_everybody[name]()
+        if name == "evict":
+            return self._core.evict(argument)
         assert argument is not None, f"{name} is about a conversation"
         if tier is not None:
             return self._core.park(argument, tier)
@@ -159,12 +171,11 @@ class Worker:
         the process."""
         tiering = self._core.cache.tiering
         tiering.hurry()
-        while tiering.is_due():
-            self._core.tick()
-            try:
+        self._core.tick()
+        while tiering.num_in_flight:
+            with suppress(queue.Empty):
                 self._connection.inbox.get(timeout=_TICK_S)
-            except queue.Empty:
-                continue
+            self._core.tick()
         return tiering.close()
 
     def _step(self) -> list[Output]:

@@ -8,12 +8,12 @@ from datetime import datetime, timedelta
 
 from sessions.errors import InvalidInputError
 from sessions.search import words_of
+from sessions.search_types import SearchPage
 from sessions.session_events import SessionNews, watch
 from sessions.store import Store
 from sessions.types import (
     OwnerId,
     Page,
-    SearchPage,
     Session,
     SessionChange,
     SessionFilter,

@@ -4,7 +4,7 @@ Nothing is parked; what a later call has in common is reused through the prefix 
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing, suppress
 from typing import cast
 
@@ -25,6 +25,10 @@ from sessions.types import InputMessage, OwnerId
 from sessions.validation import MAX_INPUT_CHARS, check_messages
 
 
+async def _nobody_minds() -> None:
+    pass
+
+
 class Completions:
     """Renders and generates; remembers nothing."""
 
@@ -35,7 +39,10 @@ class Completions:
         max_input_chars: int = MAX_INPUT_CHARS,
         public_instructions: frozenset[str] = frozenset(),
         places: Places | None = None,
+        on_begin: Callable[[], Awaitable[None]] = _nobody_minds,
     ) -> None:
+        """`on_begin` is called before each generation."""
+        self._on_begin = on_begin
         self._engine = engine
         self._public_instructions = public_instructions
         self._public: PublicPrefixes | None = None
@@ -80,6 +87,7 @@ class Completions:
                 owner=owner,
                 num_public_tokens=await asyncio.to_thread(self._public.count, messages, None),
             )
+            await self._on_begin()
             generated = self._engine.generate(request)
             async with aclosing(cast("AsyncGenerator[GenerationEvent, None]", generated)) as events:
                 async for event in events:

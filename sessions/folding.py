@@ -20,7 +20,15 @@ def composed(text: str) -> str:
 
 def fold(text: str) -> str:
     """The text without case and accents."""
-    return "".join(map(_folded, composed(text)))
+    return composed(text).translate(_Folded())
+
+
+class _Folded(dict[int, str]):
+    """Each character of a text is looked at once: a megabyte of them must not hold the loop."""
+
+    def __missing__(self, code: int) -> str:
+        folded = self[code] = _folded(chr(code))
+        return folded
 
 
 def _folded(character: str) -> str:

@@ -23,6 +23,7 @@ from sessions.errors import ConflictError
 from sessions.opening import Opener
 from sessions.places import Places
 from sessions.preparation import Preparations
+from sessions.presence import Presence
 from sessions.prompt import PromptComposer
 from sessions.rendering import Renderer
 from sessions.repetition import Repetitions
@@ -74,12 +75,6 @@ class SessionManager:
             store=store, engine=engine, clock=clock, max_input_chars=config.max_input_chars
         )
         self._composer = PromptComposer(store, engine, config.public_instructions)
-        rules = RunnerRules(
-            lease_s=config.lease_s,
-            checkpoint_s=config.checkpoint_s,
-            cancel_grace_s=config.cancel_grace_s,
-        )
-        collaborators = Collaborators(store=store, engine=engine, clock=clock, rules=rules)
         self._preparations = Preparations(engine, self._composer)
         self._admission = self._make_admission()
         self._repetitions = Repetitions(store)
@@ -92,6 +87,13 @@ class SessionManager:
             places=places,
             is_on=config.auto_titles,
         )
+        self.presence = Presence(
+            store=store,
+            engine=engine,
+            composer=self._composer,
+            runner_id=config.runner_id,
+            clock=clock,
+        )
         self._opener = Opener(
             store=store,
             engine=engine,
@@ -101,12 +103,21 @@ class SessionManager:
             max_input_chars=config.max_input_chars,
         )
         self._running = RunningTurns(
-            collaborators,
+            self._make_collaborators(),
             runner_id=config.runner_id,
             max_turns=config.max_turns,
             places=places,
+            on_start=self.presence.warm_up.give_way,
             on_end=self._follow_up,
         )
+
+    def _make_collaborators(self) -> Collaborators:
+        rules = RunnerRules(
+            lease_s=self._config.lease_s,
+            checkpoint_s=self._config.checkpoint_s,
+            cancel_grace_s=self._config.cancel_grace_s,
+        )
+        return Collaborators(store=self._store, engine=self._engine, clock=self._clock, rules=rules)
 
     def _make_admission(self) -> Admission:
         config = self._config
@@ -127,6 +138,7 @@ class SessionManager:
         await self._preparations.__aenter__()
         await self._titler.__aenter__()
         await self._running.__aenter__()
+        await self.presence.__aenter__()
         return self
 
     async def __aexit__(
@@ -136,6 +148,7 @@ class SessionManager:
         traceback: TracebackType | None,
     ) -> None:
         self._preparations.stop()
+        await self.presence.__aexit__(kind, exc, traceback)
         self._titler.stop()
         await self._running.__aexit__(kind, exc, traceback)
         await self._titler.__aexit__(kind, exc, traceback)
@@ -380,5 +393,6 @@ class SessionManager:
         the session gets its title."""
         self._composer.remember(log)
         self._config.on_turn_ended(ended)
+        self.presence.followed(admitted.session, ended)
         self._preparations.begin(admitted.session, ended)
         self._titler.follow(admitted.session, ended)

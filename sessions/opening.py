@@ -80,6 +80,7 @@ class Opener:
             forked_from=point,
             revision=1,
             is_pinned=False,
+            manifest=None,
             active=(),
             created_at=now,
             updated_at=now,

@@ -26,6 +26,7 @@ from sessions.store import Store
 from sessions.token_log import RecentLogs, TokenSpan, TurnLog, common_prefix, unroll
 from sessions.types import (
     InputMessage,
+    OwnerId,
     ReasoningPolicy,
     Session,
     SessionId,
@@ -72,6 +73,8 @@ class Prompt:
             num_known_tokens=self.num_known_tokens,
             parent_fingerprint=self.known_fingerprint,
             diverged_at=self.diverged_at,
+            retain_s=session.retain_s,
+            priority=session.priority,
         )
 
     def span(self, turn_id: TurnId, fingerprint: str) -> TokenSpan:
@@ -159,6 +162,46 @@ class PromptComposer:
             return None
         shared = one.token_ids[: common_prefix(one.token_ids, other.token_ids)]
         return replace(one, token_ids=shared) if len(shared) > one.keep_tokens else None
+
+    async def compose_log(self, session: Session, head: Turn) -> Prompt | None:
+        """What the next turn behind `head` (ended) is built on, as a prompt of its own; None where
+        there is no log to go on from, or none that this model wrote."""
+        base_id = await self._base_after(head)
+        if base_id is None:
+            return None
+        log = await self.log(base_id)
+        clock_at = await self._store.clock_at(session.id)
+        is_ours = log.span.fingerprint == self._engine.info.fingerprint
+        if not is_ours or not await self._is_instructed(session, log, clock_at):
+            return None
+        if session.reasoning is ReasoningPolicy.DROP:
+            ahead = await self.compose_ahead(session, head)
+            if ahead is not None:
+                return ahead
+        prompt = self._built(log, log.token_ids, len(log.token_ids))
+        return await self._placed(prompt, session, head, clock_at)
+
+    async def compose_lead(
+        self, owner: OwnerId, instructions: str | None, request_id: str, now: datetime
+    ) -> GenerationRequest | None:
+        """A generation of no tokens from what all new conversations with these instructions begin
+        with; None where that is nothing."""
+        lead = () if instructions is None else (InputMessage(role="system", text=instructions),)
+        one, other = [
+            await self._whole((*lead, InputMessage(role="user", text=text)), now)
+            for text in ("x", "y")
+        ]
+        ids = one[: common_prefix(one, other)]
+        if not ids:
+            return None
+        assert self._public is not None, "composed without a renderer"
+        return GenerationRequest(
+            request_id=request_id,
+            token_ids=ids,
+            params=SamplingParams(max_output_tokens=0, temperature=0.0),
+            owner=owner,
+            num_public_tokens=await asyncio.to_thread(self._public.count, lead, now),
+        )
 
     async def compose_again(
         self, session: Session, sibling: Turn, messages: Sequence[InputMessage], parent: Turn | None

@@ -41,6 +41,9 @@ def to_session(row: SessionRow, active: Sequence[TurnId] = ()) -> Session:
         is_pinned=row.is_pinned,
         is_auto_titled=row.settings.get("is_auto_titled", True),
         is_reinstructed=row.settings.get("is_reinstructed", False),
+        retain_s=row.settings.get("retain_s", 0.0),
+        priority=row.settings.get("priority", 0),
+        manifest=row.manifest,
         active=tuple(active),
         head_turn_id=_turn_id(row.head_id),
         forked_from=_turn_id(row.forked_from_id),
@@ -62,6 +65,8 @@ def from_session(session: Session) -> dict[str, Any]:
             "sampling": session.sampling,
             "is_auto_titled": session.is_auto_titled,
             "is_reinstructed": session.is_reinstructed,
+            "retain_s": session.retain_s,
+            "priority": session.priority,
         },
     }
 

@@ -39,8 +39,10 @@ class RunningTurns:
         runner_id: str,
         max_turns: int,
         places: Places,
+        on_start: Callable[[], Awaitable[None]],
         on_end: Callable[[Admitted, Turn, TurnLog], None],
     ) -> None:
+        self._on_start = on_start
         self._collaborators = collaborators
         self._runner_id = runner_id
         self._max_turns = max_turns
@@ -175,6 +177,7 @@ class RunningTurns:
 
     async def _run(self, owner: OwnerId, runner: TurnRunner) -> None:
         try:
+            await self._on_start()
             await runner.run()
         finally:
             self._places.leave(owner)

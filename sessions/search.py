@@ -24,8 +24,9 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from sessions.errors import InvalidInputError
 from sessions.folding import excerpt, fold
 from sessions.search_index import DICTIONARY, MAX_TSVECTOR_CHARS, TABLE, SearchKind
+from sessions.search_types import SearchHit, SearchPage
 from sessions.tables import NodeRow, SearchEntryRow, SessionRow
-from sessions.types import ItemId, OwnerId, SearchHit, SearchPage, SessionId, TurnId
+from sessions.types import ItemId, OwnerId, SessionId, TurnId
 
 MAX_WORDS = 32
 

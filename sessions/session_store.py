@@ -13,7 +13,9 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from sessions import purge, rows, search
 from sessions.errors import InvalidInputError, RevisionConflictError, SessionNotFoundError
+from sessions.manifests import ManifestStore
 from sessions.queries import is_active
+from sessions.search_types import SearchPage
 from sessions.session_events import ChangeKind, SessionEvent, SessionNews, read_behind, record
 from sessions.tables import (
     ACTIVE,
@@ -26,7 +28,6 @@ from sessions.title_store import TitleStore, index_title
 from sessions.types import (
     OwnerId,
     Page,
-    SearchPage,
     Session,
     SessionChange,
     SessionFilter,
@@ -37,7 +38,7 @@ from sessions.types import (
 POLL_S = 2.0
 
 
-class SessionStore(TitleStore):
+class SessionStore(TitleStore, ManifestStore):
     """What is stored of sessions, asked one question at a time."""
 
     async def add_session(self, session: Session, *, clock_at: datetime) -> None:

@@ -20,6 +20,7 @@ from sessions.errors import (
     RevisionConflictError,
     TurnNotFoundError,
 )
+from sessions.import_writes import insert_turns
 from sessions.queries import (
     OWN,
     ancestor_ids,
@@ -27,7 +28,6 @@ from sessions.queries import (
     descends_into_a_fork,
     is_active,
 )
-from sessions.session_events import forget
 from sessions.session_store import SessionStore, insert_session
 from sessions.tables import NodeRow, ResponseRow, SessionRow, TokenSpanRow
 from sessions.token_log import TokenSpan
@@ -91,14 +91,19 @@ class Store(SessionStore):
             return (await tx.scalars(query)).one()
 
     async def tree(self, session_id: SessionId) -> tuple[Turn, ...]:
-        """All of the session's own turns, oldest first."""
+        """All of the session's own turns, oldest first, but none before its parent.
+
+        A parent may be the younger one by the clock, which can be put back, or as old as its
+        child, as in an import.
+        """
         query = (
             select(ResponseRow)
             .where(ResponseRow.session_id == session_id)
             .order_by(ResponseRow.created_at, ResponseRow.id)
         )
         async with self._database.reading() as tx:
-            return await _to_turns(tx, (await tx.scalars(query)).all())
+            found = (await tx.scalars(query)).all()
+            return await _to_turns(tx, _parents_first(found))
 
     async def submitted(
         self, session_id: SessionId, client_turn_id: str
@@ -166,23 +171,7 @@ class Store(SessionStore):
         """Insert a session with turns that have ended; each comes behind its parent."""
         async with self._database.writing() as tx:
             await insert_session(tx, session, session.created_at)
-            for new in turns:
-                row = response_row(new, await pick_branch(tx, new.turn))
-                for column, value in rows.ending_values(new.turn).items():
-                    setattr(row, column, value)
-                tx.add(row)
-                await tx.flush()
-                nodes = await input_rows(tx, new)
-                tx.add_all(nodes)
-                tx.add(rows.from_span(new.span))
-                await tx.flush()
-                tx.add_all(rows.search_entries(nodes))
-                await add_reply(tx, new.turn)
-            # Each reply counted as news of the session.
-            statement = update(SessionRow).where(SessionRow.id == session.id)
-            values = {"revision": session.revision, "updated_at": session.updated_at}
-            await tx.execute(statement.values(**values), execution_options=OWN)
-            await forget(tx, session.id)
+            await insert_turns(tx, turns)
 
     async def checkpoint(self, lease: Lease, checkpoint: Checkpoint) -> bool:
         """Keep what there is of a reply and renew its lease; False when it is no longer ours."""
@@ -253,3 +242,21 @@ async def _to_turns(tx: AsyncSession, found: Sequence[ResponseRow]) -> tuple[Tur
         rows.to_turn(row, inputs.get(row.input_response_id, ()), replies.get(row.id))
         for row in found
     )
+
+
+def _parents_first(found: Sequence[ResponseRow]) -> list[ResponseRow]:
+    """The same rows, each that came before its parent put right behind it."""
+    unplaced = {row.id for row in found}
+    early: dict[str, list[ResponseRow]] = {}
+    ordered: list[ResponseRow] = []
+    for row in found:
+        if row.parent_id is not None and row.parent_id in unplaced:
+            early.setdefault(row.parent_id, []).append(row)
+            continue
+        stack = [row]
+        while stack:
+            placed = stack.pop()
+            unplaced.remove(placed.id)
+            ordered.append(placed)
+            stack += reversed(early.pop(placed.id, []))
+    return ordered

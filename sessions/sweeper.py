@@ -1,4 +1,5 @@
-"""Deletion for good: what was deleted longer ago than can be undone goes from store and engine.
+"""Deletion for good: what was deleted longer ago than can be undone goes from store and engine,
+and from the engine's tiers whatever the store doesn't know.
 
 Any number of servers may sweep one database; a session is locked while it is purged.
 """
@@ -39,6 +40,7 @@ class Sweeper:
         self._clock = clock
         self._grace = timedelta(seconds=delete_grace_s)
         self._sweep_s = sweep_s
+        self._is_woken = asyncio.Event()
         # Those that a fork needs something of are due for as long as it lives.
         self._swept: frozenset[SessionId] = frozenset()
         self._task: asyncio.Task[None] | None = None
@@ -67,12 +69,27 @@ class Sweeper:
             num_gone += await self._store.purge(session_id, before)
             if await self._store.is_continued_elsewhere(session_id):
                 continue  # its tables are what a fork goes on with
-            with suppress(ModelError):  # an engine that is away has forgotten everything
+            with suppress(ModelError):  # `reconcile` does it once it is back
                 await self._engine.release(session_id)
         if not self._swept.issuperset(due):
             await self._store.forget_deleted()
         self._swept = frozenset(due)
         return num_gone
+
+    async def reconcile(self) -> int:
+        """Have the engine forget, in every tier, the conversations that no living session has any
+        more, nor goes on with; how many. What was deleted while it was away, or with it, is made
+        good so. Raises ModelError, StoreUnavailableError."""
+        stored = await self._engine.stored_conversations()
+        gone = sorted(stored - await self._store.living(stored))
+        for name in gone:
+            if not await self._store.is_continued_elsewhere(SessionId(name)):
+                await self._engine.release(name)
+        return len(gone)
+
+    def wake(self) -> None:
+        """Sweep now: the engine has come up."""
+        self._is_woken.set()
 
     async def _run(self) -> None:
         while True:
@@ -80,6 +97,13 @@ class Sweeper:
                 num_gone = await self.sweep()
                 if num_gone:
                     logger.info("%d deleted sessions are purged", num_gone)
+                with suppress(ModelError):  # another time
+                    num_stray = await self.reconcile()
+                    if num_stray:
+                        logger.info("the tiers held %d conversations that are gone", num_stray)
             except StoreUnavailableError as exc:
                 logger.warning("nothing is purged: %s", exc)
-            await asyncio.sleep(self._sweep_s)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._sweep_s):
+                    await self._is_woken.wait()
+            self._is_woken.clear()

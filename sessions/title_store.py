@@ -10,6 +10,8 @@ from sessions.session_events import ChangeKind, SessionEvent, record
 from sessions.tables import NodeRow, ResponseRow, SearchEntryRow, SessionRow
 from sessions.types import OwnerId, Session, SessionId, TurnStatus, Untitled
 
+_ANSWERS = tuple(status.value for status in TurnStatus if status.is_answer)
+
 
 class TitleStore:
     """What is stored of titles that the model makes."""
@@ -22,7 +24,7 @@ class TitleStore:
         is_on = SessionRow.settings["is_auto_titled"].as_boolean()
         answered = exists().where(
             ResponseRow.session_id == SessionRow.id,
-            ResponseRow.status == TurnStatus.COMPLETED.value,
+            ResponseRow.status.in_(_ANSWERS),
         )
         query = (
             select(SessionRow.id)
@@ -40,7 +42,7 @@ class TitleStore:
             select(ResponseRow)
             .where(
                 ResponseRow.session_id == session_id,
-                ResponseRow.status == TurnStatus.COMPLETED.value,
+                ResponseRow.status.in_(_ANSWERS),
             )
             .order_by(ResponseRow.created_at, ResponseRow.id)
             .limit(1)

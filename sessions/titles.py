@@ -28,7 +28,7 @@ from sessions.preparation import Preparations
 from sessions.prompt import PromptComposer
 from sessions.store import Store
 from sessions.title_text import first_words, title_request, to_title
-from sessions.types import Session, SessionId, Turn, TurnStatus, Untitled
+from sessions.types import Session, SessionId, Turn, Untitled
 
 logger = logging.getLogger(__name__)
 
@@ -98,7 +98,7 @@ class Titler:
     def follow(self, session: Session, ended: Turn) -> None:
         """Have a title made behind a turn, if the session wants one."""
         is_wanted = session.title is None and session.is_auto_titled
-        if is_wanted and ended.status is TurnStatus.COMPLETED:
+        if is_wanted and ended.status.is_answer:
             self._want(session.id)
 
     def _want(self, session_id: SessionId) -> None:

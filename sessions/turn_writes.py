@@ -161,9 +161,14 @@ async def set_ids(tx: AsyncSession, turn_id: TurnId, ids: tuple[int, ...]) -> No
     await tx.execute(statement.values(ids=pack_ids(ids)), execution_options=OWN)
 
 
+def has_reply(turn: Turn) -> bool:
+    """Whether an ended turn's reply has a node: unless it failed without one."""
+    return bool(turn.reply_text) or turn.status is not TurnStatus.FAILED
+
+
 async def add_reply(tx: AsyncSession, turn: Turn) -> None:
     """Insert the reply's node, unless a turn failed without one, and touch the session."""
-    if turn.reply_text or turn.status is not TurnStatus.FAILED:
+    if has_reply(turn):
         parent_id = turn.input_items[-1].id if turn.input_items else None
         item = rows.reply_item(turn)
         position = len(turn.input_items)

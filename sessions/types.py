@@ -43,6 +43,11 @@ class TurnStatus(StrEnum):
         """Whether the turn may still change by itself."""
         return self in (TurnStatus.PENDING, TurnStatus.RUNNING)
 
+    @property
+    def is_answer(self) -> bool:
+        """Whether it ended with a reply, be it one that was cut."""
+        return not self.is_active and self is not TurnStatus.FAILED
+
 
 class ItemKind(StrEnum):
     """What a node of the tree is. Only messages are made in this version."""
@@ -95,7 +100,8 @@ class Usage:
 class Timing:
     """Seconds from submission. `first_token_s` None: there was no token.
 
-    `restore_s` is a part: what bringing blocks back from other tiers took.
+    `restore_s` is what bringing blocks back from other tiers took: a part of `queue_s`, unless the
+    reply was set back and waited again.
     """
 
     queue_s: float
@@ -132,7 +138,8 @@ class Session:
     `sampling` is how replies are drawn where a turn names nothing, as the wire has it.
     `is_auto_titled`: as long as it has no title, the model may give it one.
     `is_reinstructed`: its instructions changed behind a turn, so a log may begin with others.
-    `active` are the turns that run, here or on another server.
+    `active` are the turns that run, here or on another server. `manifest` is where its state was.
+    `retain_s` and `priority` are hints to what is kept when memory is short; they lock nothing.
     """
 
     id: SessionId
@@ -147,6 +154,9 @@ class Session:
     is_pinned: bool = False
     is_auto_titled: bool = True
     is_reinstructed: bool = False
+    retain_s: float = 0.0
+    priority: int = 0
+    manifest: dict[str, Any] | None = None
     active: tuple[TurnId, ...] = ()
     head_turn_id: TurnId | None = None
     forked_from: TurnId | None = None
@@ -175,6 +185,8 @@ class SessionOptions(TypedDict, total=False):
     sampling: dict[str, Any]
     is_pinned: bool
     is_auto_titled: bool
+    retain_s: float
+    priority: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,6 +201,8 @@ class SessionChange:
     sampling: dict[str, Any] = field(default_factory=dict)
     is_pinned: bool = False
     is_auto_titled: bool = True
+    retain_s: float = 0.0
+    priority: int = 0
 
     def onto(self, session: Session) -> Session:
         """The session with the change, one revision further."""
@@ -216,22 +230,6 @@ class SessionFilter:
     pinned: bool | None = None
     pinned_first: bool = False
     title_has: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SearchHit:
-    """A message with the words that were looked for, or a title: then there is no turn and item.
-
-    `highlights` are where the words stand in `snippet`: first character, and the one behind.
-    """
-
-    session_id: SessionId
-    turn_id: TurnId | None
-    item_id: ItemId | None
-    title: str | None
-    role: str | None
-    snippet: str
-    highlights: tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -381,12 +379,4 @@ class Page:
     """One page of a list of sessions, the most recently used first unless asked otherwise."""
 
     data: tuple[Session, ...]
-    has_more: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SearchPage:
-    """One page of a search's results, newest first."""
-
-    data: tuple[SearchHit, ...]
     has_more: bool

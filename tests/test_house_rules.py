@@ -34,6 +34,7 @@ CATCHES_EVERYTHING = {
 }
 READS_THE_ENVIRONMENT = {
     "app/settings.py",  # once, at start
+    "app/traces_settings.py",  # OpenTelemetry's variables, likewise
     "model/process.py",  # to hand it on to the engine's process, whole
 }
 # transformers names what an attention function is called with.

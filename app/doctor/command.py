@@ -28,7 +28,7 @@ _AsJson = Annotated[bool, typer.Option("--json", help="Write the findings as JSO
 
 
 def _doctor(config: Path | None, as_json: bool, **flags: object) -> None:  # noqa: FBT001 (a flag)
-    """Check model, device, database, disk, port, settings and page, and say what to do.
+    """Check model, device, database, disk, tiers, port, settings and page, and say what to do.
 
     Changes nothing. Exit code 1 if anything fails.
     """
@@ -57,11 +57,13 @@ def examine(settings: Settings) -> Iterator[Finding]:
     """All checks, the quick ones first."""
     from app.doctor.data_check import check_database, check_disk
     from app.doctor.front_check import check_page, check_port, check_settings
+    from app.doctor.tier_check import check_tiers
 
     yield from check_settings(settings)
     yield from check_page(Path(__file__).parent.parent / "page")
     yield from check_port(settings)
     yield from check_disk(settings)
+    yield from check_tiers(settings)
     yield from check_database(settings)
     from app.doctor.engine_check import check_engine  # imports torch
 

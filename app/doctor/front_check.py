@@ -10,7 +10,8 @@ from pathlib import Path
 from app import serving
 from app.doctor.data_check import knows_keys
 from app.doctor.finding import Finding, Findings
-from app.settings import Settings, SettingsError, traces_exporters
+from app.settings import Settings, SettingsError
+from app.traces_settings import traces_exporters
 from app.tracing import check_installed
 
 _ANSWER_S = 3

@@ -5,6 +5,7 @@ says one thing, writes the reply as plain text to standard output and ends: with
 reply, 1 for one that failed or was cut, 130 after a Ctrl-C.
 """
 
+import io
 import sys
 import uuid
 from collections.abc import Iterator
@@ -94,11 +95,19 @@ def _is_at_terminal(message: str | None) -> bool:
 
 def _one_message(message: str | None) -> str:
     """What the arguments say, and below it what is piped in."""
-    piped = "" if sys.stdin.isatty() else sys.stdin.read().strip()
+    piped = "" if sys.stdin.isatty() else _piped().strip()
     text = "\n\n".join(part for part in (message, piped) if part)
     if not text:
         raise RefusalError("there is nothing to say: name a message, or pipe one in")
-    return text
+    # An argument that is no UTF-8 has come with its bytes as surrogates, which JSON can't have.
+    return text.encode(errors="surrogateescape").decode(errors="replace")
+
+
+def _piped() -> str:
+    """All of standard input; what is no UTF-8, as in the diff of an old file, is replaced."""
+    if isinstance(sys.stdin, io.TextIOWrapper):
+        sys.stdin.reconfigure(encoding="utf-8", errors="replace")
+    return sys.stdin.read()
 
 
 def _converse(client: Client, session: Session, *, is_new: bool) -> None:

@@ -171,7 +171,7 @@ def collect_foreign(
         total = folder_bytes(root)
         for folder in _foreign(root, identity):
             is_old = now - folder.used_at > max_age_s
-            if (is_old or total > quota_bytes) and _remove(folder.path):
+            if (is_old or total > quota_bytes) and remove_folder(folder.path):
                 removed.append(folder.path)
                 total -= folder.num_bytes
     return removed
@@ -197,8 +197,8 @@ def _foreign(root: Path, identity: Identity) -> list[_Foreign]:
     return sorted(found, key=lambda f: (f.used_at, f.path))
 
 
-def _remove(path: Path) -> bool:
-    """Whether the folder could be removed: not while another process has its lock."""
+def remove_folder(path: Path) -> bool:
+    """Remove a folder with all that is in it; whether it could be: not while its lock is held."""
     try:
         with suppress(FileNotFoundError):
             fd = os.open(path / LOCK_NAME, os.O_RDWR | os.O_CLOEXEC)

@@ -138,6 +138,19 @@ class HoldLog:
         sync_folder(self._folder)
 
 
+def conversations_in(folder: Path, identity: Identity) -> frozenset[str]:
+    """Whoever the identity's list names, also in lines that count no more; it is only read. Raises
+    TierUnavailableError."""
+    path = identity_folder(folder, identity) / HOLDS_NAME
+    with medium_errors(path):
+        try:
+            lines = path.read_bytes().split(b"\n")
+        except FileNotFoundError:
+            return frozenset()
+    found = [line for line in map(_parse, lines) if line is not None]
+    return frozenset(line.conversation_id if isinstance(line, Hold) else line[0] for line in found)
+
+
 def _write_all(file: int, data: bytes) -> None:
     rest = memoryview(data)
     while rest:

@@ -17,7 +17,7 @@ from model.messages import TierName, TierStats
 from model.prefix_index import BlockHash
 from model.tiers.base import Hold, Holds, Record, RecordLostError, Storage, TierError, TierFullError
 from model.tiers.transfers import Errand, Item, Job, Transfer, Urgency
-from model.tiers.tree import RecordTree, Worth
+from model.tiers.tree import Cut, RecordTree, Worth
 
 logger = logging.getLogger(__name__)
 
@@ -80,6 +80,7 @@ class Tier:
         self._num_restores = 0
         self._abandoned: set[Transfer] = set()
         self._pins: Counter[BlockHash] = Counter()  # of what another tier is copying from here
+        self._unerased: set[BlockHash] = set()  # of what is gone
         self._off_until_s = 0.0
         self._pause_s = _FIRST_PAUSE_S
         self._counts: Counter[str] = Counter()
@@ -102,6 +103,11 @@ class Tier:
             self._runner.start(job)
 
     @property
+    def owes_erasure(self) -> bool:
+        """Whether the medium still has something that it failed to erase."""
+        return bool(self._unerased)
+
+    @property
     def num_in_flight(self) -> int:
         """Transfers that are ordered or under way."""
         return len(self._spills) + self._num_restores
@@ -122,22 +128,25 @@ class Tier:
         orphans = self.tree.rebuild(records)
         for hold in holds:
             if self.tree.hold(hold) is None:
-                self._note(partial(_drop, hold))
+                self._note(partial(_drop, (hold.conversation_id, hold.turn_id)))
+        # The rest of a conversation may be among them that was erased as far as it went.
+        self._erase([*orphans, *self.tree.prune_unheld()])
         # A quota that was lowered holds for what is there, too.
-        over = len(self.tree) - self.max_records
-        gone, moved = self.tree.evict(over, self._worth) if over > 0 else ([], [])
-        self._remove([*orphans, *self.tree.prune_unheld(), *gone])
-        self._note_holds(moved)
+        if (over := len(self.tree) - self.max_records) > 0:
+            self._take_out(self.tree.evict(over, self._worth))
 
     # Spill
 
     def missing(self, chain: Sequence[Record]) -> Sequence[Record]:
         """Which of a chain's records, head first, aren't here or on their way."""
-        coming = {item.record.key for t in self._spills for item in t.items}
+        coming = self._coming()
         for i, record in enumerate(chain):
             if record.key not in self.tree and record.key not in coming:
                 return chain[i:]
         return ()
+
+    def _coming(self) -> set[BlockHash]:
+        return {item.record.key for t in self._spills for item in t.items}
 
     def spill(
         self,
@@ -174,11 +183,10 @@ class Tier:
         if lacking > 0:
             pinned |= {f.pinned for f in self._spills.values() if f.pinned} | self._pins.keys()
             wanted = max(lacking, self.max_records // _EVICTION_SHARE)
-            gone, moved = self.tree.evict(wanted, self._worth, pinned, below=worth)
-            self._counts["evicted"] += len(gone)
-            self._remove(gone)
-            self._note_holds(moved)
-            lacking -= len(gone)
+            cut = self.tree.evict(wanted, self._worth, pinned, below=worth)
+            self._counts["evicted"] += len(cut.records)
+            self._take_out(cut)
+            lacking -= len(cut.records)
         return num_records - max(0, lacking)
 
     def _spilled(self, transfer: Transfer, flight: _Flight) -> None:
@@ -235,24 +243,31 @@ class Tier:
         done: list[Transfer] = []
         for job in self._runner.take_done():
             if isinstance(job, Errand):
-                self._note_error(job.error)
-                if job.on_done is not None and job.error is None:
-                    job.on_done(job.result)
+                self._errand_done(job)
                 continue
             done.append(job)
             self._abandoned.discard(job)
-            self._note_error(job.error)
+            if job.source is None or not isinstance(job.error, RecordLostError):
+                self._note_error(job.error)  # what a source has lost is that tier's
             if job.urgency is Urgency.SPILL:
                 self._spilled(job, self._spills.pop(job))
             else:
                 self._restored(job)
+        self._erase_again()
         return done
+
+    def _errand_done(self, errand: Errand) -> None:
+        self._note_error(errand.error)
+        if errand.error is None and errand.on_done is not None:
+            errand.on_done(errand.result)
+        if errand.error is not None and errand.on_failed is not None:
+            errand.on_failed()
 
     def _restored(self, transfer: Transfer) -> None:
         self._num_restores -= 1
         self._counts["restored"] += transfer.num_done
         if isinstance(transfer.error, RecordLostError):
-            self._lose(transfer.items[transfer.num_done].record)
+            self.lose(transfer.items[transfer.num_done].record)
 
     def _note_error(self, error: TierError | None) -> None:
         if error is None:
@@ -288,16 +303,29 @@ class Tier:
         def drop(damaged: object) -> None:
             assert isinstance(damaged, list)
             for record in damaged:
-                self._lose(record)
+                self.lose(record)
             on_done(len(damaged))
 
         self._errand(lambda storage: storage.verify(), Urgency.SPILL, drop)
 
-    def _lose(self, record: Record) -> None:
-        gone, moved = self.tree.discard(record.key)
+    def run(
+        self, action: Callable[[Storage], object], on_done: Callable[[object], None] | None = None
+    ) -> None:
+        """Have something done on the medium's thread, behind what is urgent; `on_done` gets what
+        came of it, unless it failed."""
+        self._errand(action, Urgency.SPILL, on_done)
+
+    def lose(self, record: Record) -> None:
+        """A record isn't what was written: it goes, and what lies behind it."""
         self._counts["lost"] += 1
-        self._remove(gone)
-        self._note_holds(moved)
+        self._take_out(self.tree.discard(record.key))
+
+    def _take_out(self, cut: Cut) -> None:
+        """Let medium and list follow the tree."""
+        self._remove(cut.records)
+        self._note_holds(cut.moved)
+        for turn in cut.ended:
+            self._note(partial(_drop, turn))
 
     def _note_holds(self, holds: Sequence[Hold]) -> None:
         for hold in holds:
@@ -313,17 +341,28 @@ class Tier:
             self._errand(lambda storage: storage.remove(keys), Urgency.SPILL)
 
     def _erase(self, records: Sequence[Record]) -> None:
-        keys = [record.key for record in records]
+        self._erase_keys([record.key for record in records])
+
+    def _erase_keys(self, keys: Sequence[BlockHash]) -> None:
         if keys:
-            self._errand(lambda storage: storage.erase(keys), Urgency.ERASE)
+            failed = partial(self._unerased.update, keys)
+            self._errand(lambda storage: storage.erase(keys), Urgency.ERASE, on_failed=failed)
+
+    def _erase_again(self) -> None:
+        """What the medium failed to erase, but for what was stored again by somebody else."""
+        if self._unerased and self.is_on:
+            doomed = self._unerased - self._coming()
+            self._unerased.clear()
+            self._erase_keys([key for key in doomed if key not in self.tree])
 
     def _errand(
         self,
         action: Callable[[Storage], object],
         urgency: Urgency,
         on_done: Callable[[object], None] | None = None,
+        on_failed: Callable[[], None] | None = None,
     ) -> None:
-        self._orders.append(Errand(self.name, urgency, action, on_done))
+        self._orders.append(Errand(self.name, urgency, action, on_done, on_failed))
 
     # Views
 
@@ -352,8 +391,8 @@ class Tier:
         assert len(self.tree) <= self.max_records, f"{len(self.tree)} records"
 
 
-def _drop(hold: Hold, holds: Holds) -> None:
-    holds.drop_turn(hold.conversation_id, hold.turn_id)
+def _drop(turn: tuple[str, str], holds: Holds) -> None:
+    holds.drop_turn(*turn)
 
 
 def _put(hold: Hold, holds: Holds) -> None:

@@ -107,13 +107,14 @@ class Transfer:
 
 @dataclass(slots=True, eq=False)
 class Errand:
-    """Anything else that a medium is asked for. `on_done` gets the action's result, on the engine's
-    thread; `error` is how it failed."""
+    """Anything else that a medium is asked for. On the engine's thread `on_done` gets the action's
+    result, or `on_failed` is told; `error` is how it failed."""
 
     tier: TierName
     urgency: Urgency
     action: Callable[[Storage], object]
     on_done: Callable[[object], None] | None = None
+    on_failed: Callable[[], None] | None = None
     error: TierError | None = None
     result: object = None
 

@@ -9,15 +9,25 @@ Invariants (`check`):
     a hold lies on a record that is in the tree
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from heapq import heapify, heappop, heappush
+from typing import NamedTuple
 
 from model.eviction import Score
 from model.prefix_index import BlockHash
 from model.tiers.base import Hold, Record
 
 Worth = Callable[[Record, Hold | None], Score]
+
+
+class Cut(NamedTuple):
+    """Records that were taken out, the holds whose chains are shorter now, and the turns,
+    conversation first, that hold nothing any more."""
+
+    records: list[Record]
+    moved: list[Hold]
+    ended: list[tuple[str, str]]
 
 
 @dataclass(slots=True)
@@ -109,6 +119,12 @@ class RecordTree:
         if not turns:
             del self._turns_by_conversation[conversation_id]
 
+    def reach(self, conversation_id: str, turn_id: str) -> int:
+        """How many of a turn's tokens its claim covers; 0 if there is none."""
+        turn = conversation_id, turn_id
+        tail = self._tail_by_turn.get(turn)
+        return 0 if tail is None else self._nodes[tail].holds[turn].num_tokens
+
     def holds_of(self, conversation_id: str) -> list[Hold]:
         """A conversation's holds."""
         turns = self._turns_by_conversation.get(conversation_id, ())
@@ -165,15 +181,14 @@ class RecordTree:
         worth: Worth,
         pinned: Collection[BlockHash] = (),
         below: Score | None = None,
-    ) -> tuple[list[Record], list[Hold]]:
+    ) -> Cut:
         """Take out up to `num_records` leaves, those that are worth least first, but none that is
-        pinned or worth as much as `below`; they, and the holds whose chains are shorter now.
-        `worth(record, hold)` is asked for each hold on a leaf, the highest counts; for a leaf
-        nobody holds, `hold` is None."""
+        pinned or worth as much as `below`. `worth(record, hold)` is asked for each hold on a leaf,
+        the highest counts; for a leaf nobody holds, `hold` is None."""
         waiting = [(self._worth(node, worth), key) for key, node in self._leaves()]
         heapify(waiting)
         gone: list[Record] = []
-        moved: dict[tuple[str, str], Hold] = {}
+        moved: dict[tuple[str, str], Hold | None] = {}
         while waiting and len(gone) < num_records:
             value, key = heappop(waiting)
             if below is not None and value >= below:
@@ -186,7 +201,7 @@ class RecordTree:
             parent = self._nodes.get(node.record.parent) if node.record.parent else None
             if parent is not None and not parent.num_children:
                 heappush(waiting, (self._worth(parent, worth), parent.record.key))
-        return gone, [hold for turn, hold in moved.items() if turn in self._tail_by_turn]
+        return _cut(gone, moved)
 
     def _leaves(self) -> Iterator[tuple[BlockHash, _Node]]:
         return ((key, node) for key, node in self._nodes.items() if not node.num_children)
@@ -197,20 +212,17 @@ class RecordTree:
             return worth(node.record, None)
         return max(worth(node.record, hold) for hold in node.holds.values())
 
-    def discard(self, key: BlockHash) -> tuple[list[Record], list[Hold]]:
+    def discard(self, key: BlockHash) -> Cut:
         """A record turned out to be lost: it goes, and all that lies behind it, which can't be used
-        any more; they, and the holds whose chains are shorter now."""
+        any more."""
         if key not in self._nodes:
-            return [], []
+            return Cut([], [], [])
         doomed = self._below(key)
-        moved: dict[tuple[str, str], Hold] = {}
+        moved: dict[tuple[str, str], Hold | None] = {}
         for node in reversed(doomed):
             moved |= self._pass_holds_on(node)
             self._remove(node)
-        return (
-            [node.record for node in doomed],
-            [hold for turn, hold in moved.items() if turn in self._tail_by_turn],
-        )
+        return _cut([node.record for node in doomed], moved)
 
     def _below(self, key: BlockHash) -> list[_Node]:
         """The node and all behind it, parents first. Costs what the tree has: it happens when a
@@ -222,20 +234,22 @@ class RecordTree:
                 found.append(node)
         return found
 
-    def _pass_holds_on(self, node: _Node) -> dict[tuple[str, str], Hold]:
-        """Let what held a node hold its parent, which is what there is left of the chain."""
-        holds = list(node.holds.values())
+    def _pass_holds_on(self, node: _Node) -> dict[tuple[str, str], Hold | None]:
+        """Let what held a node hold its parent, which is what there is left of the chain; None for
+        those that end."""
         parent = self._nodes.get(node.record.parent) if node.record.parent else None
-        moved: dict[tuple[str, str], Hold] = {}
-        for hold in holds:
-            self.drop_hold(hold.conversation_id, hold.turn_id)
+        # What nobody would hold otherwise could not be found when its conversation is released.
+        is_needed = parent is not None and parent.num_children == 1 and not parent.holds
+        passed: dict[tuple[str, str], Hold | None] = {}
+        for turn, hold in list(node.holds.items()):
+            self.drop_hold(*turn)
+            passed[turn] = None
             # What is superseded and cut serves nobody: the later turn has as much.
-            if parent is not None and not hold.is_superseded:
+            if parent is not None and (is_needed or not hold.is_superseded):
                 num_tokens = hold.num_tokens - node.record.num_tokens
                 shorter = replace(hold, tail=parent.record.key, num_tokens=num_tokens)
-                self.hold(shorter)
-                moved[hold.conversation_id, hold.turn_id] = shorter
-        return moved
+                passed[turn] = self.hold(shorter)
+        return passed
 
     def _remove(self, node: _Node) -> Record:
         for hold in list(node.holds.values()):
@@ -256,3 +270,8 @@ class RecordTree:
             assert node.num_children == children.get(key, 0), f"{node.record} miscounts children"
         for turn, tail in self._tail_by_turn.items():
             assert turn in self._nodes[tail].holds, f"{turn} holds nothing"
+
+
+def _cut(records: list[Record], passed: Mapping[tuple[str, str], Hold | None]) -> Cut:
+    moved = [hold for hold in passed.values() if hold is not None]
+    return Cut(records, moved, [turn for turn, hold in passed.items() if hold is None])

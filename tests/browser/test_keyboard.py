@@ -84,10 +84,10 @@ async def test_the_list_and_the_search_are_walked_with_arrows(front, read):
 
 async def test_the_keys_are_listed_and_a_dialog_gives_the_focus_back(front, read):
     reader = await read()
-    opener = reader.button("Keys")
+    opener = reader.button("Keyboard shortcuts")
     await opener.focus()
     await reader.page.keyboard.press("?")
-    dialog = reader.page.get_by_role("dialog", name="Keys")
+    dialog = reader.page.get_by_role("dialog", name="Keyboard shortcuts")
     await expect(dialog).to_contain_text("Look for words in all chats")
     await reader.page.keyboard.press("Escape")
     await expect(dialog).to_have_count(0)

@@ -117,7 +117,7 @@ async def test_a_chat_goes_out_as_a_file_and_comes_in_again(front, read, tmp_pat
     await expect(reader.rows).to_have_count(2)
     nonsense = {"name": "chat.json", "mimeType": "application/json", "buffer": b"no chat"}
     await reader.page.get_by_label("Exported chat").set_input_files(nonsense)
-    await expect(reader.page.locator(".toast")).to_contain_text("It is no exported chat.")
+    await expect(reader.page.locator(".toast")).to_contain_text("not a chat exported as JSON")
 
 
 async def test_a_list_that_could_not_be_read_is_read_again(front, read):

@@ -35,7 +35,7 @@ async def front(tmp_path):
         yield front
 
 
-async def run(front, *args, stdin="", **environ):
+async def run(front, *args, stdin: str | bytes = "", **environ):
     """The command, in a pipe."""
     environ = {"SPLICE_URL": front.base_url, **environ}
     return await asyncio.to_thread(CliRunner().invoke, app, ["chat", *args], stdin, environ)
@@ -108,6 +108,18 @@ async def test_what_is_piped_stands_below_what_is_asked(front):
     assert turn["input"][0]["content"][0]["text"] == "sum it up\n\na long text"
     session = (await front.call("GET", f"/v1/sessions/{session_id}"))[1]
     assert session["instructions"] == "be brief"
+
+
+@pytest.mark.parametrize(
+    ("args", "piped"), [(["Say it"], b"+Sm\xf8rrebr\xf8d\n"), (["Sm\udcf8rrebr\udcf8d"], b"")]
+)
+async def test_what_is_no_utf8_is_said_as_far_as_it_can_be_read(front, args, piped):
+    done = await run(front, *args, stdin=piped)
+
+    assert (done.exit_code, done.stdout) == (0, "Hello\n")
+    (session_id,) = await session_ids(front)
+    (turn,) = await turns(front, session_id)
+    assert "Sm\ufffdrrebr\ufffdd" in turn["input"][0]["content"][0]["text"]
 
 
 async def test_a_conversation_is_gone_on_with_by_its_id_or_as_the_last(front):

@@ -81,6 +81,8 @@ CALLS = {
     "GET /v1/sessions/{session}/tree": [{}],
     "POST /v1/sessions/{session}/head": [{"turn": None}],
     "GET /v1/sessions/{session}/kv": [{}],
+    "POST /v1/sessions/{session}/warm": [{}, {"deadline_s": 1.0}],
+    "POST /v1/sessions/{session}/park": [{"tier": "disk"}],
     "GET /v1/sessions/{session}/export": [{}, {"format": "markdown"}],
     "GET /v1/sessions/{session}/turns": [{}, {"all": "true"}],
     "POST /v1/sessions/{session}/turns": [

@@ -159,9 +159,54 @@ async def test_a_fork_and_the_block_tables_are_shown():
             "tier": "device",
             "num_holders": 2,
             "hash": "ab",
+            "stored_in": [],
         }
+        assert kv["tiers"] == {"device": 1, "cpu": 0, "disk": 0, "shared": 1}
         _, cache = await front.call("GET", "/v1/cache")
         assert cache["blocks"] == {"running": 1, "parked": 2, "cached": 3, "empty": 58}
+        assert [(t["name"], t["num_spilled"], t["num_lost"]) for t in cache["tiers"]] == [
+            ("disk", 5, 0)
+        ]
+
+
+async def test_a_session_is_warmed_and_parked_and_says_where_it_is():
+    async with serving() as front:
+        session = await front.session()
+        path = f"/v1/sessions/{session.id}"
+
+        warmed = await front.call("POST", f"{path}/warm", json={"deadline_s": 2})
+        parked = await front.call("POST", f"{path}/park", json={"tier": "disk"})
+        nowhere = await front.call("POST", f"{path}/park", json={"tier": "device"})
+        late = await front.call("POST", f"{path}/warm", json={"deadline_s": 0})
+        _, shown = await front.call("GET", path)
+
+    assert (warmed[0], warmed[1]["whole"], warmed[1]["device"]) == (200, True, 112)
+    assert parked == (
+        200,
+        {
+            "object": "session.parked",
+            "conversation": session.id,
+            "tier": "disk",
+            "parked": True,
+        },
+    )
+    assert (nowhere[0], nowhere[1]["error"]["param"]) == (400, "tier")
+    assert (late[0], late[1]["error"]["param"]) == (400, "deadline_s")
+    assert front.manager.presence.calls == [(session.id, 2.0), (session.id, "disk")]
+    assert shown["kv"] == {
+        "tier": "disk",
+        "stored_in": ["disk"],
+        "num_tokens": 16,
+        "num_bytes": 4096,
+        "used_at": 1_796_000_000,
+    }
+
+
+async def test_the_tiers_are_verified_on_demand():
+    async with serving() as front:
+        status, verified = await front.call("POST", "/v1/cache/verify", json={})
+
+    assert (status, verified) == (200, {"object": "cache.verified", "num_lost": 2})
 
 
 def _events(text):

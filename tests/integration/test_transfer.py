@@ -141,6 +141,24 @@ async def test_a_fork_is_exported_with_what_lies_before_it(tmp_path):
         assert [t["input"][0]["content"] for t in exported["turns"]] == ["one", "two"]
 
 
+async def test_an_export_comes_in_again_whatever_the_clock_said(tmp_path):
+    """Turns as old as their parents, and older."""
+    turns = [
+        a_turn(id=str(number), parent=str(number - 1) if number else None, created_at=created_at)
+        for number, created_at in enumerate([50, 50, 50, 50, 40, 30, 30, 60])
+    ]
+    async with serving_whole(tmp_path) as front:
+        _, session = await front.call("POST", "/v1/sessions/import", json=a_file(*turns))
+        _, exported = await front.call("GET", f"/v1/sessions/{session['id']}/export")
+
+        status, again = await front.call("POST", "/v1/sessions/import", json=exported)
+
+        assert status == 201, again
+        _, twice = await front.call("GET", f"/v1/sessions/{again['id']}/export")
+        assert named_by_place(twice) == named_by_place(exported)
+        assert [turn["parent"] for turn in named_by_place(exported)["turns"]] == [None, *range(7)]
+
+
 async def test_a_branch_is_read_as_markdown(tmp_path):
     async with serving_whole(tmp_path) as front:
         session, _ = await told(front)

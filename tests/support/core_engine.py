@@ -27,6 +27,7 @@ from model.messages import (
     GenerationEvent,
     GenerationFinished,
     GenerationRequest,
+    Residency,
     TableView,
 )
 from model.ports import CoreLimits
@@ -174,6 +175,9 @@ class CoreEngine(Engine):
 
     async def evict(self, conversation_id: str | None = None) -> int:
         return self.core.evict(conversation_id)
+
+    async def residency(self) -> tuple[Residency, ...]:
+        return self.core.residency()
 
     async def tables(self, conversation_id: str) -> tuple[TableView, ...]:
         return self.core.tables(conversation_id)

@@ -24,7 +24,10 @@ from model.messages import (
     GenerationStarted,
     Histogram,
     MissReason,
+    Residency,
     TableView,
+    TierName,
+    TierStats,
 )
 
 EOS = 2
@@ -82,6 +85,9 @@ class FakeEngine(Engine):
         self.replies: deque[FakeReply] = deque()
         self.requests: list[GenerationRequest] = []
         self.released: list[str] = []
+        self.residents: dict[str, Residency] = {}
+        self.parked: list[tuple[str, TierName]] = []
+        self.tiers: tuple[TierStats, ...] = ()
         self.is_up = True
         self.ignores_cancel = False
         self.on_start: Callable[[GenerationRequest], None] = lambda _request: None
@@ -101,7 +107,7 @@ class FakeEngine(Engine):
     async def start(self) -> EngineInfo:
         return self._info
 
-    async def close(self) -> None:
+    async def close(self, store_s: float = 0.0) -> None:
         self.is_up = False
 
     def becomes(self, **changes: object) -> None:
@@ -210,6 +216,29 @@ class FakeEngine(Engine):
             raise EngineUnavailableError("the engine is restarting")
         self.released.append(conversation_id)
 
+    async def residency(self) -> tuple[Residency, ...]:
+        if not self.is_up:
+            raise EngineUnavailableError("the engine is restarting")
+        return tuple(self.residents.values())
+
+    async def stored_conversations(self) -> frozenset[str]:
+        if not self.is_up:
+            raise EngineUnavailableError("the engine is restarting")
+        return frozenset(self.residents) - set(self.released)
+
+    async def store(self, timeout_s: float) -> bool:
+        return True
+
+    async def park(self, conversation_id: str, tier: TierName) -> bool:
+        self.parked.append((conversation_id, tier))
+        return any(r.conversation_id == conversation_id for r in self.requests)
+
+    async def verify(self) -> int:
+        return 2
+
+    async def collect(self) -> int:
+        return 1
+
     async def evict(self, conversation_id: str | None = None) -> int:
         num_dropped = len(self._logs)
         self._logs.clear()
@@ -254,4 +283,6 @@ class FakeEngine(Engine):
             first_token_s=nothing,
             inter_token_s=nothing,
             queue_s=nothing,
+            restore_s=nothing,
+            tiers=self.tiers,
         )

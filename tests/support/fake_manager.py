@@ -7,11 +7,9 @@ import asyncio
 import itertools
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 
 from model.messages import (
     BlockView,
-    ClaimReport,
     EngineInfo,
     EngineStats,
     FinishReason,
@@ -57,9 +55,8 @@ from sessions.types import (
 )
 from tests.support.fake_catalog import FakeCatalog
 from tests.support.fake_engine import INFO
+from tests.support.fake_presence import CLAIM, DISK, NOW, FakePresence
 
-NOW = datetime(2026, 11, 29, 12, 0, tzinfo=UTC)
-CLAIM = ClaimReport(num_prompt_tokens=120, from_device=112, computed=8)
 TABLE = TableView(
     turn_id="resp_1",
     is_running=False,
@@ -119,6 +116,7 @@ class FakeManager:
         self.auto_reply: str | None = None
         self.is_draining = False
         self.catalog = FakeCatalog()
+        self.presence = FakePresence()
         self._ids = itertools.count(1)
 
     def _check(self) -> None:
@@ -390,4 +388,12 @@ class FakeEngine:
             first_token_s=_TIMES,
             inter_token_s=_TIMES,
             queue_s=_TIMES,
+            restore_s=_TIMES,
+            tiers=(DISK,),
         )
+
+    async def verify(self) -> int:
+        return 2
+
+    async def collect(self) -> int:
+        return 1

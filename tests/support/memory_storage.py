@@ -29,6 +29,7 @@ class MemoryStorage:
         self.damaged: set[BlockHash] = set()
         self.is_full = False
         self.is_broken = False
+        self.is_closed = False
 
     @property
     def used_bytes(self) -> int:
@@ -64,6 +65,7 @@ class MemoryStorage:
             self.damaged.discard(key)
 
     def erase(self, keys: Sequence[BlockHash]) -> None:
+        self._require_working()
         self.remove(keys)
 
     def put(self, hold: Hold) -> None:
@@ -81,7 +83,7 @@ class MemoryStorage:
         return lost
 
     def close(self) -> None:
-        pass
+        self.is_closed = True
 
     def _require_working(self) -> None:
         if self.is_broken:

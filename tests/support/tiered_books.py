@@ -15,8 +15,8 @@ from tests.support.memory_storage import ManualRunner, MemoryStorage, NumberedBl
 
 
 class TieredBooks(Books):
-    """Blocks of four tokens, idle after ten seconds. `now_s` is both clocks; nothing moves before
-    `move` says so."""
+    """Blocks of four tokens, idle after ten seconds. `now_s` is both clocks, but that the wall
+    clock has jumped by `jump_s`; nothing moves before `move` says so."""
 
     def __init__(
         self,
@@ -26,10 +26,11 @@ class TieredBooks(Books):
         max_records: int = 100,
     ) -> None:
         self.now_s = 100.0
+        self.jump_s = 0.0
         self.media = list(media) or [MemoryStorage()]
         self.blocks = NumberedBlocks(num_blocks)
         self.costs = CostModel(4, 1)
-        worth = Worth(EvictionPolicy.VALUE, self.costs, 4, 1, lambda: self.now_s)
+        worth = Worth(EvictionPolicy.VALUE, self.costs, 4, 1, self.wall_clock)
         self.runners = [ManualRunner(medium, self.blocks) for medium in self.media]
         self.tiers = tuple(
             Tier(
@@ -51,9 +52,12 @@ class TieredBooks(Books):
                 worth=worth,
                 tiers=self.tiers,
                 spill=SpillConfig(cpu_after_s=2.0, disk_after_s=10.0),
-                wall_clock=lambda: self.now_s,
+                wall_clock=self.wall_clock,
             ),
         )
+
+    def wall_clock(self) -> float:
+        return self.now_s + self.jump_s
 
     @property
     def tier(self) -> Tier:
@@ -94,6 +98,13 @@ class TieredBooks(Books):
         for runner in self.runners:
             runner.run(num_jobs)
         self.tick()
+
+    def erased_by_moving(self) -> set[int]:
+        """As `move`; the blocks whose bytes are overwritten then."""
+        for runner in self.runners:
+            runner.run()
+        self.cache.tick(self.now_s)
+        return {e.target for e in self.cache.supply.take_edits() if e.source is None}
 
     def idle(self, seconds: float = 10.0) -> None:
         """Time passes until everything that idles is stored."""

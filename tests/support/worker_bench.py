@@ -108,12 +108,14 @@ class Peer:
         self.sock.close()
 
 
-def make_core(runner, *, max_running=64, max_waiting=1024, tokenizer=None) -> EngineCore:
+def make_core(
+    runner, *, max_running=64, max_waiting=1024, tokenizer=None, setup=None
+) -> EngineCore:
     ticks = count()
     return EngineCore(
         EngineConfig(check_books=True, max_running=max_running, max_waiting=max_waiting),
         CoreLimits(max_context_tokens=120, vocab_size=5, eos_token_ids=frozenset(), block_bytes=1),
-        CacheManager(31, BlockHasher("shadow", "none", 4)),
+        CacheManager(31, BlockHasher("shadow", "none", 4), setup=setup),
         runner,
         tokenizer or LetterTokenizer(),
         clock=lambda: float(next(ticks)),
@@ -154,12 +156,12 @@ def working(core, monkeypatch):
         theirs.close()
 
 
-def submit(name, token_ids=(0, 1, 2), *, num=4, **fields) -> Submit:
+def submit(name, token_ids=(0, 1, 2), *, num=4, conversation=None, **fields) -> Submit:
     return Submit.of(
         GenerationRequest(
             request_id=name,
             token_ids=tuple(token_ids),
             params=SamplingParams(temperature=0.0, max_output_tokens=num, **fields),
-            conversation_id=name,
+            conversation_id=conversation or name,
         )
     )

@@ -30,6 +30,7 @@ export interface Readiness {
 export type ExportFormat = "json" | "markdown";
 
 const TIMEOUT_MS = 20_000;
+const WARM_WITHIN_S = 10;
 
 export interface Api {
   listSessions(after?: string): Promise<SessionPage>;
@@ -39,6 +40,8 @@ export interface Api {
   deleteSession(id: string): Promise<void>;
   /** Takes a deletion back; 404 when it is too late. */
   restoreSession(id: string): Promise<Session>;
+  /** Brings its state onto the device; resolves when it is there, or could not be in time. */
+  warm(session: string): Promise<void>;
   setHead(session: string, turn: string): Promise<Session>;
   search(words: string, after?: string): Promise<HitPage>;
   exportSession(id: string, format: ExportFormat): Promise<Blob>;
@@ -86,6 +89,9 @@ export function createApi(base: string, access: Access): Api {
     },
     async restoreSession(session) {
       return (await call("POST", path(id(session), "restore"))) as Session;
+    },
+    async warm(session) {
+      await call("POST", path(id(session), "warm"), { deadline_s: WARM_WITHIN_S });
     },
     async setHead(session, turn) {
       // keepalive: what was chosen last in a page that closes is still chosen.

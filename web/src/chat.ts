@@ -25,6 +25,8 @@ export interface ChatOptions {
   /** Puts the session into the address; the page then follows the address. */
   navigate(session: string | null): void;
   newId(): string;
+  /** Somebody types in a session. */
+  onTyping(session: string): void;
   later(run: () => void, ms: number): unknown;
 }
 
@@ -248,8 +250,10 @@ export class Chat {
   }
 
   setDraft(text: string): void {
+    const session = this.options.state.current.peek();
     this.options.state.draft.value = text;
-    this.options.drafts.set(this.options.state.current.peek(), text);
+    this.options.drafts.set(session, text);
+    if (session !== null && text !== "") this.options.onTyping(session);
   }
 
   async #open(text: string): Promise<void> {

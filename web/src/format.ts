@@ -23,7 +23,19 @@ export function modelNote(session: Session): string | null {
     case "other_model":
       return `Written with ${session.model}. The next message reads the whole chat anew, once.`;
     case "fingerprint_changed":
-      return "The model has changed since. The next message reads the whole chat anew, once.";
+      return "Imported, or the model has changed. The next message reads the whole chat anew, once.";
+    default:
+      return null;
+  }
+}
+
+/** The same in a word or two, for the list. */
+export function modelMark(session: Session): string | null {
+  switch (session.model_state) {
+    case "other_model":
+      return "Of another model";
+    case "fingerprint_changed":
+      return "To be read anew";
     default:
       return null;
   }
@@ -47,16 +59,17 @@ export function reuse(metrics: Metrics): string {
   return `${count(metrics.kv.reused)} of ${count(total)} tokens reused`;
 }
 
-/** Why less was reused than could have been; null when nothing was lost. */
+/** Why less was reused than could have been; null when nothing was lost (one is always computed). */
 export function missReason(metrics: Metrics): string | null {
-  const { reason, diverged_at: at } = metrics.kv;
+  const { reason, diverged_at: at, computed } = metrics.kv;
+  if (computed <= 1) return null;
   switch (reason) {
     case null:
       return null;
     case "new":
       return "new conversation";
     case "evicted":
-      return "the rest was evicted to make room";
+      return "the rest had left the cache";
     case "diverged":
       return at === null ? "the history changed" : `the history changed at token ${count(at)}`;
     case "fingerprint_changed":
@@ -70,6 +83,47 @@ export function missReason(metrics: Metrics): string | null {
     default:
       return reason.replaceAll("_", " ");
   }
+}
+
+export interface Place {
+  readonly kind: "device" | "cpu" | "disk" | "none";
+  readonly short: string;
+  readonly long: string;
+}
+
+const PLACES = { device: "In memory", cpu: "In host memory", disk: "On disk" } as const;
+
+/** Where a chat's state is; `live` while a reply comes. `now` in milliseconds. */
+export function placeOf(session: Session, live: boolean, now: number): Place {
+  const kv = session.kv;
+  if (!kv) {
+    if (live) return { kind: "device", short: PLACES.device, long: PLACES.device };
+    const long = "Not cached: the next message computes the whole chat again";
+    return { kind: "none", short: "Not cached", long };
+  }
+  const kind = live ? "device" : kv.tier;
+  const name = PLACES[kind];
+  const size = bytes(kv.num_bytes);
+  const age = ago(Math.max(0, now / 1_000 - kv.used_at));
+  const long = `${name}: ${count(kv.num_tokens)} tokens, ${size}, last used ${age}`;
+  return { kind, short: `${name} · ${size}`, long };
+}
+
+export function bytes(value: number): string {
+  let size = value;
+  for (const unit of ["bytes", "KB", "MB"]) {
+    if (size < 1_024)
+      return `${size < 10 && unit !== "bytes" ? size.toFixed(1) : Math.round(size)} ${unit}`;
+    size /= 1_024;
+  }
+  return `${size.toFixed(1)} GB`;
+}
+
+function ago(seconds: number): string {
+  if (seconds < 60) return "just now";
+  if (seconds < 3_600) return `${Math.floor(seconds / 60)} min ago`;
+  if (seconds < 86_400) return `${Math.floor(seconds / 3_600)} h ago`;
+  return `${Math.floor(seconds / 86_400)} d ago`;
 }
 
 /** Today, yesterday, this week, …: the headings of the list. `now` in milliseconds. */

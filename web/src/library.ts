@@ -187,7 +187,8 @@ export class Library {
       navigate(session.id);
     } catch (error) {
       const what = error instanceof NotAChat ? null : this.#trouble(error);
-      const why = what === null ? "It is no exported chat." : (what.detail ?? what.title);
+      const why =
+        what === null ? "It is not a chat exported as JSON." : (what.detail ?? what.title);
       toast(`The file could not be imported. ${why}`);
     }
   }
@@ -252,11 +253,15 @@ export class Library {
 class NotAChat extends Error {}
 
 function readFile(text: string): unknown {
+  let file: unknown;
   try {
-    return JSON.parse(text);
+    file = JSON.parse(text);
   } catch {
     throw new NotAChat();
   }
+  const kind = typeof file === "object" && file !== null && "object" in file ? file.object : null;
+  if (kind !== "splice.export") throw new NotAChat();
+  return file;
 }
 
 function fileName(title: string): string {

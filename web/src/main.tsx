@@ -16,6 +16,7 @@ import { type RawSocket, Socket } from "./socket";
 import { State } from "./state";
 import { Streams } from "./streams";
 import { Tabs } from "./tabs";
+import { Warmth } from "./warmth";
 import "./styles/index.css";
 
 const HIDDEN_FLUSH_MS = 250;
@@ -79,7 +80,14 @@ function compose(): App {
     onChanged: (session) => tabs.tell(session),
     later: (run, ms) => setTimeout(run, ms),
   });
+  const warmth = new Warmth({
+    state,
+    api,
+    now: () => performance.now(),
+    later: (run, ms) => setTimeout(run, ms),
+  });
   const chat = new Chat({
+    onTyping: (session) => warmth.typed(session),
     state,
     api,
     streams,

@@ -38,7 +38,21 @@ function makeMarkdown(): InstanceType<typeof MarkdownIt> {
       return `<${rule.slice(0, 2)}${align ? ` class="align-${align}"` : ""}>`;
     };
   }
+  md.core.ruler.push("tasks", ({ tokens }) => {
+    tokens.forEach((token, i) => {
+      const first = token.type === "inline" && tokens[i - 2]?.type === "list_item_open";
+      const text = first ? token.children?.[0] : undefined;
+      if (text?.type === "text") text.content = text.content.replace(TASK, taskBox);
+    });
+  });
   return md;
+}
+
+const TASK = /^\[([ xX])\](?= )/;
+
+/** An item of a task list: a sign, for a box that could be ticked would be forgotten. */
+function taskBox(_: string, mark: string): string {
+  return mark === " " ? "☐" : "☑";
 }
 
 /** The offsets at which the top-level blocks of a text begin. */

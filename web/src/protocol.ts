@@ -15,6 +15,7 @@ export type Session = Pick<
   | "sampling"
   | "pinned"
   | "auto_title"
+  | "kv"
   | "head"
   | "forked_from"
   | "revision"

@@ -62,6 +62,9 @@ function fakeApi(server: Server): Api {
       server.restored.push(id);
       return session({ id });
     },
+    async warm() {
+      up();
+    },
     async setHead(id, turn) {
       up();
       server.heads.push(turn);
@@ -143,6 +146,7 @@ export function setUp() {
   });
   let ids = 0;
   const chat: Chat = new Chat({
+    onTyping: () => undefined,
     state,
     api,
     streams,

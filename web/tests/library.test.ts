@@ -154,8 +154,11 @@ describe("files", () => {
     await library.import('{"object":"splice.export"}');
     expect(server.imports).toEqual([{ object: "splice.export" }]);
     expect(went).toEqual(["conv_in"]);
-    await library.import("no chat");
-    expect(last(state.toasts.value).text).toContain("It is no exported chat.");
+    for (const other of ["no chat", '{"a":1}', "null"]) {
+      await library.import(other);
+      expect(last(state.toasts.value).text).toContain("not a chat exported as JSON");
+    }
+    expect(server.imports.length).toBe(1);
   });
 });
 

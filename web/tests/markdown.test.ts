@@ -124,6 +124,15 @@ describe("renderMarkdown", () => {
   });
 });
 
+describe("task lists", () => {
+  it("have boxes, and only at the beginning of an item", () => {
+    const list = render("- [x] done\n- [ ] open\n- see [ ] there\n\n[x] no item");
+    const items = [...list.querySelectorAll("li")].map((item) => item.textContent?.trim());
+    expect(items).toEqual(["☑ done", "☐ open", "see [ ] there"]);
+    expect(list.querySelector("p")?.textContent).toBe("[x] no item");
+  });
+});
+
 describe("highlighting", () => {
   const coloured = (language: string, text: string) => {
     const code = document.createElement("code");

@@ -14,6 +14,7 @@ export function session(more: Partial<Session> = {}): Session {
     sampling: {},
     pinned: false,
     auto_title: true,
+    kv: null,
     head: null,
     forked_from: null,
     revision: 1,

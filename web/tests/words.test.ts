@@ -2,7 +2,17 @@ import { describe, expect, it } from "vitest";
 import { announce } from "../src/announce";
 import { Drafts } from "../src/drafts";
 import { trouble } from "../src/errors";
-import { ageGroup, duration, missReason, nameOf, rate, reuse, titleOf } from "../src/format";
+import {
+  ageGroup,
+  duration,
+  missReason,
+  modelMark,
+  modelNote,
+  nameOf,
+  rate,
+  reuse,
+  titleOf,
+} from "../src/format";
 import { readFrame } from "../src/protocol";
 import { hashOf, placeIn } from "../src/route";
 import { FakeStorage } from "./fakes";
@@ -23,6 +33,9 @@ describe("numbers", () => {
     expect(missReason({ ...METRICS, kv: { ...kv, reason: "some_new_reason" } })).toBe(
       "some new reason",
     );
+    // One token is always computed: nothing was lost.
+    const all = { reused: 47, computed: 1, reason: "new", diverged_at: null };
+    expect(missReason({ ...METRICS, kv: all })).toBeNull();
   });
 });
 
@@ -31,6 +44,13 @@ describe("names", () => {
     expect(nameOf(session({ title: "Tides" }), "Hello")).toBe("Tides");
     expect(nameOf(session(), "Hello\nthere")).toBe("Hello there");
     expect(nameOf(session(), undefined)).toBe("Untitled chat");
+  });
+
+  it("say what will be read anew, in the list and above the message box", () => {
+    const imported = session({ model_state: "fingerprint_changed" });
+    expect(modelMark(imported)).toBe("To be read anew");
+    expect(modelNote(imported)).toMatch(/^Imported, or the model has changed/);
+    expect([modelMark(session()), modelNote(session())]).toEqual([null, null]);
   });
 
   it("are cut at a word", () => {

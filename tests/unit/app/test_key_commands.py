@@ -47,6 +47,14 @@ def test_scopes_add_up():
     assert "admin, chat" in run("keys", "list").stdout
 
 
+def test_no_id_is_cut_in_a_narrow_terminal(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "40")
+    made("--owner", "ann", "--name", "the laptop in the kitchen")
+    ((key_id, *_),) = listed()
+
+    assert run("keys", "revoke", key_id).exit_code == 0
+
+
 def test_only_the_first_key_closes_the_server():
     made("--owner", "ann")
 

@@ -4,8 +4,11 @@ import asyncio
 import json
 import logging
 import sys
+from contextlib import contextmanager, suppress
 
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
 
 from app.logs import bound, configure_logging, formatter
 
@@ -85,14 +88,56 @@ def test_what_a_record_says_itself_goes_before_what_is_bound():
         assert entry_of(record("of another", turn_id="resp_2"))["turn_id"] == "resp_2"
 
 
-def test_packages_are_heard_from_warnings_on(capsys):
+@contextmanager
+def configured(level):
     before = logging.root.handlers[:], logging.root.level
     try:
-        configure_logging("info", "json")
-        logging.getLogger("alembic.runtime").info("never mind")
-        logging.getLogger("alembic.runtime").warning("look here")
+        configure_logging(level, "json")
+        yield
     finally:
         logging.captureWarnings(capture=False)
         logging.root.handlers[:], logging.root.level = before
+
+
+def test_packages_are_heard_from_warnings_on(capsys):
+    with configured("info"):
+        logging.getLogger("alembic.runtime").info("never mind")
+        logging.getLogger("alembic.runtime").warning("look here")
     (line,) = capsys.readouterr().err.splitlines()
     assert json.loads(line)["message"] == "look here"
+
+
+NO_HTTP = {
+    "a header with a zero": b"GET / HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer secret\0\r\n\r\n",
+    "a long line": b"GET /v1/search?q=" + b"secret" * 3000 + b" HTTP/1.1\r\nHost: a\r\n\r\n",
+    "an unknown method": b"FOO /secret HTTP/1.1\r\nHost: a\r\n\r\n",
+    "a coding nobody knows": b"POST / HTTP/1.1\r\nHost: a\r\nContent-Encoding: br\r\n"
+    b"Content-Length: 6\r\n\r\nsecret",
+    "a coding that does not fit": b"POST / HTTP/1.1\r\nHost: a\r\nContent-Encoding: gzip\r\n"
+    b"Content-Length: 6\r\n\r\nsecret",
+}
+
+
+@pytest.mark.parametrize("level", ["info", "warning"])
+@pytest.mark.parametrize("sent", NO_HTTP.values(), ids=NO_HTTP)
+async def test_what_is_no_http_is_one_line_without_what_was_sent(sent, level, capsys):
+    async def read(request):
+        with suppress(web.RequestPayloadError):
+            await request.read()
+        return web.Response(status=400)
+
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", read)
+    with configured(level):
+        async with TestServer(app) as server:
+            reader, writer = await asyncio.open_connection(server.host, server.port)
+            writer.write(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+            assert b" 400 " in await reader.readline()
+            writer.write(sent)
+            await reader.read()
+            writer.close()
+    entries = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    lines = [entry for entry in entries if entry["logger"] == "aiohttp.server"]
+    assert "secret" not in str(lines)
+    assert {entry["level"] for entry in lines} <= {"info"}
+    assert len(lines) == (1 if level == "info" else 0)

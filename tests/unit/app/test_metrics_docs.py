@@ -10,8 +10,10 @@ from prometheus_client.parser import text_string_to_metric_families
 from app.metric_families import FAMILIES
 from app.metrics import AppMetrics
 from app.metrics_docs import page
+from sessions.warming import WarmingStats
 from tests.support.fake_manager import FakeEngine
 
+WARMING = WarmingStats(outcomes=((("request", "used"), 2),), tokens=((("start", "disk"), 40),))
 DOCS = Path(__file__).resolve().parents[3] / "docs"
 DASHBOARD = json.loads((DOCS / "grafana" / "splice.json").read_text("utf-8"))
 EXPRESSIONS = [target["expr"] for panel in DASHBOARD["panels"] for target in panel["targets"]]
@@ -25,7 +27,9 @@ async def shown():
     metrics.frame("ping")
     metrics.slow_reader("sse")
     with metrics.stream("sse"):
-        text = metrics.render(num_active=0, is_ready=True, engine=await FakeEngine().stats())
+        text = metrics.render(
+            num_active=0, is_ready=True, engine=await FakeEngine().stats(), warming=WARMING
+        )
     return list(text_string_to_metric_families(text.decode()))
 
 

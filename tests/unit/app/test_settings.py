@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from app.settings import Settings, SettingsError, load_settings
+from app.settings import Settings, SettingsError, kv_key, load_settings
 from model.config import AttentionName, Device, Mode
 
 
@@ -184,9 +184,33 @@ def test_the_engine_gets_what_was_set(tmp_path):
 
 
 def test_every_setting_of_the_engine_is_a_setting_of_the_server():
-    engine = set(Settings().engine_config().__dataclass_fields__) - {"models_dir"}
+    renamed = {"disk_tier_bytes": "disk_cache_bytes", "cpu_tier_bytes": "cpu_cache_bytes"}
+    engine = set(Settings().engine_config().__dataclass_fields__)
+    engine -= {"models_dir", "cpu_tier_fd", "kv_key"}
 
-    assert engine <= set(Settings.model_fields)
+    assert {renamed.get(name, name) for name in engine} <= set(Settings.model_fields)
+
+
+def test_the_tiers_are_where_the_data_is_unless_they_are_off():
+    on, off = load(SPLICE_DATA_DIR="/srv/splice"), load(SPLICE_DISK_CACHE_BYTES="0")
+
+    assert on.engine_config().kv_dir == Path("/srv/splice/kv")
+    assert on.engine_config().disk_tier_bytes == 10 * 1024**3
+    assert off.engine_config().kv_dir is None
+
+
+def test_the_tiers_key_comes_from_the_environment_and_is_no_setting():
+    secret = "c2VjcmV0"
+
+    settings = load(SPLICE_KV_KEY=secret)
+
+    assert kv_key({"SPLICE_KV_KEY": secret}) == secret
+    assert kv_key({}) is None
+    assert secret not in repr(settings)
+    assert secret not in repr(settings.engine_config(secret))
+    assert "kv_key" not in Settings.model_fields
+    Path("splice.toml").write_text(f'kv_key = "{secret}"\n')
+    assert "unknown key" in refusal()
 
 
 def test_every_setting_says_what_it_is():

@@ -9,7 +9,8 @@ from typer.testing import CliRunner
 from app import tracing
 from app.cli import app
 from app.open_telemetry import OpenTelemetry, open_telemetry
-from app.settings import SettingsError, traces_exporters
+from app.settings import SettingsError
+from app.traces_settings import traces_exporters
 from app.tracing import NOT_TRACED, make_tracing
 from sessions.types import Timing
 from tests.support.turns import make_turn
@@ -105,8 +106,8 @@ def spans_of(timing):
     }
 
 
-def test_what_came_back_from_other_tiers_has_a_span_before_the_prefill():
-    timing = Timing(queue_s=0.1, first_token_s=0.5, total_s=1.0, tokens_per_s=None, restore_s=0.2)
+def test_what_came_back_from_other_tiers_has_a_span_between_queue_and_prefill():
+    timing = Timing(queue_s=0.3, first_token_s=0.5, total_s=1.0, tokens_per_s=None, restore_s=0.2)
 
     assert spans_of(timing) == {
         "queue": (0.0, 0.1),
@@ -114,6 +115,13 @@ def test_what_came_back_from_other_tiers_has_a_span_before_the_prefill():
         "prefill": (0.3, 0.5),
         "decode": (0.5, 1.0),
     }
+
+
+def test_what_came_back_after_a_reply_was_set_back_is_in_no_negative_time():
+    timing = Timing(queue_s=0.3, first_token_s=0.5, total_s=1.0, tokens_per_s=None, restore_s=0.4)
+
+    assert spans_of(timing)["queue"] == (0.0, 0.0)
+    assert spans_of(timing)["restore"] == (0.0, 0.3)
 
 
 def test_a_turn_without_a_token_has_no_decode():

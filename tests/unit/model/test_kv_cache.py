@@ -55,3 +55,15 @@ def test_copies_are_carried_out_one_after_the_other():
     cache.edit([BlockEdit(1, 2), BlockEdit(2, 3), BlockEdit(5, 1)])
 
     assert [int(cache._blocks[b].unique()) for b in range(6)] == [0, 5, 1, 1, 4, 5]
+
+
+def test_a_partial_block_is_stored_without_what_lies_behind_its_tokens():
+    cache = make_cache()
+    cache._blocks.fill_(7)
+
+    with cache.reading(2, num_tokens=3) as view:
+        stored = torch.frombuffer(bytearray(view), dtype=torch.float32).view(3, 2, 4, 2, 5)
+
+    assert (stored[:, :, :3] == 7).all()
+    assert (stored[:, :, 3:] == 0).all()
+    assert (cache._blocks == 7).all()

@@ -1,6 +1,5 @@
 """What is stored, where and when, and what the device gives up first."""
 
-from model.cache_manager import PrefixPendingError
 from model.messages import TierName
 from tests.support.memory_storage import MemoryStorage
 from tests.support.tiered_books import TieredBooks
@@ -49,6 +48,35 @@ def test_a_chain_that_is_shared_is_stored_once():
     assert {h.conversation_id for h in books.medium.holds.values()} == {"conv", "fork"}
 
 
+def test_whoever_has_what_another_stored_has_a_claim_of_its_own_and_keeps_it():
+    books = two_tiers()
+    books.turn("one", PROMPT)
+    books.turn("two", PROMPT, conversation="fork")
+    books.idle(20.0)
+    for medium in books.media:
+        assert {h.conversation_id for h in medium.holds.values()} == {"conv", "fork"}
+
+    books.cache.release_conversation("conv")
+    books.idle()
+
+    for medium in books.media:
+        assert {p[0] for p in medium.payloads.values()} == {1, 5, 9}
+
+
+def test_a_table_that_lost_its_tail_on_the_device_keeps_its_claim_on_all_of_it():
+    books = TieredBooks(5)
+    books.turn("one", PROMPT)
+    books.idle()
+    more = books.claim("more", range(40, 52), conversation=None)
+    books.compute(more)
+    books.cache.release(more)
+    assert len(books.cache.view("conv", books.now_s, 1)[0].blocks) == 2
+    books.idle()
+
+    (hold,) = books.tier.tree.holds()
+    assert hold.num_tokens == 10
+
+
 def test_the_last_turn_s_claim_is_superseded_by_the_next_and_stays_for_its_siblings():
     books = TieredBooks()
     books.turn("one", PROMPT)
@@ -61,6 +89,31 @@ def test_the_last_turn_s_claim_is_superseded_by_the_next_and_stays_for_its_sibli
         "two": False,
     }
     assert sorted(r.num_tokens for r in books.medium.records.values()) == [1, 2, 4, 4, 4]
+
+
+def test_a_superseded_turn_whose_claim_was_cut_is_superseded_when_it_is_stored_again():
+    books = TieredBooks()
+    books.turn("one", PROMPT)
+    books.turn("two", [*PROMPT[:9], 50, 51], parent_turn_id="one")
+    books.idle()
+    books.tier.tree.drop_hold("conv", "one")
+    books.idle()
+
+    assert {h.turn_id: h.is_superseded for h in books.tier.tree.holds()} == {
+        "one": True,
+        "two": False,
+    }
+
+
+def test_a_fork_does_not_supersede_what_its_origin_goes_on_from():
+    books = TieredBooks(8)
+    books.turn("one", PROMPT, priority=1)
+    books.turn("two", range(20, 28), conversation="other")
+    books.turn("three", [*PROMPT, 99], parent_turn_id="one", conversation="fork")
+
+    books.compute(books.claim("more", range(60, 72), conversation=None))
+
+    assert len(books.parked()["one"]) == 3
 
 
 def test_under_pressure_what_idles_shortly_is_stored_too_before_it_is_given_up():
@@ -166,6 +219,8 @@ def test_what_is_on_its_way_for_a_deleted_conversation_is_erased_when_it_has_com
     books.tick(10.0)
     books.cache.release_conversation("conv")
 
+    assert books.erased_by_moving() == {0, 1, 2}
+    assert len(books.cache.index) == 0
     for _ in range(3):
         books.move()
         books.tick(0.3)
@@ -185,127 +240,39 @@ def test_a_deleted_conversation_s_bytes_are_overwritten_on_the_device():
     assert sorted(edit.target for edit in edits if edit.source is None) == [0, 1, 2]
 
 
-# Room
-
-
-def test_a_full_tier_gives_up_the_oldest_tail_first_and_never_what_it_is_writing_behind():
-    books = TieredBooks(40, max_records=4)
-    for rows in (64, 128):
-        books.costs.observe_compute(rows, 0, float(rows))
-    books.turn("one", range(1, 13), conversation="old")
-    books.idle()
-    books.turn("two", range(20, 32), conversation="new")
-    books.idle()
-
-    assert len(books.medium.records) == 4
-    assert {20, 24, 28} <= books.stored()
-
-
-def test_a_medium_without_room_is_off_for_a_while_and_loses_nothing():
-    books = TieredBooks()
-    books.medium.is_full = True
-    books.turn("one", PROMPT)
-    books.idle()
-    assert (books.stored(), books.tier.is_on) == (set(), False)
-
-    books.medium.is_full = False
-    books.tick(700.0)
-    books.idle()
-
-    assert books.stored() == {1, 5, 9}
-
-
-def test_a_spill_that_hangs_gives_its_blocks_back():
+def test_what_a_broken_medium_does_not_erase_is_erased_when_it_works_again():
     books = TieredBooks()
     books.turn("one", PROMPT)
+    books.turn("two", [*PROMPT[:8], 60], conversation="other")
+    books.idle()
+    books.medium.is_broken = True
+    books.cache.release_conversation("conv")
+    books.cache.release_conversation("other")
+    books.tick()
+    books.move()
+    assert books.stored() == {1, 5, 9, 60}
+    assert books.cache.tiering.is_due()
+
+    books.medium.is_broken = False
     books.tick(10.0)
-    books.tick(31.0)
-    books.cache.evict_all()
-
-    assert books.cache.pool.num_free == 16
-    assert not books.tier.is_on
     books.move()
-    books.tick()
-    assert books.tier.is_on
+
+    assert books.stored() == set()
+    assert not books.cache.tiering.is_due()
 
 
-def test_after_a_restart_what_nobody_holds_is_swept_out():
+def test_what_somebody_stores_again_meanwhile_is_not_erased():
     books = TieredBooks()
     books.turn("one", PROMPT)
     books.idle()
-    books.medium.holds.clear()
-
-    again = books.restarted()
-    again.move()
-
-    assert again.stored() == set()
-
-
-def test_verifying_drops_what_is_damaged_and_what_lies_behind_it():
-    books = TieredBooks()
-    books.turn("one", PROMPT)
-    books.idle()
-    key = next(k for k, p in books.medium.payloads.items() if p == b"\x05")
-    books.medium.damaged.add(key)
-    told = []
-
-    books.tier.verify(told.append)
+    books.cache.release_conversation("conv")
+    books.turn("two", PROMPT[:8], conversation="other")
+    books.cache.tiering.hurry()
     books.tick()
-    books.move()
-    books.move()
-
-    assert told == [1]
-    assert books.stored() == {1}
-
-
-def test_a_conversation_s_tables_are_shown_wherever_they_are():
-    books = two_tiers()
-    books.turn("one", PROMPT)
+    books.medium.is_broken = True
+    books.runners[0].run(1)
+    books.medium.is_broken = False
     books.idle(20.0)
-    (view,) = books.cache.view("conv", books.now_s, 1)
-    assert [b.stored_in for b in view.blocks] == [(TierName.CPU, TierName.DISK)] * 3
-    assert {b.tier for b in view.blocks} == {TierName.DEVICE}
 
-    books.cache.evict_all()
-    (view,) = books.cache.view("conv", books.now_s, 1)
-
-    assert (view.turn_id, view.num_computed_tokens, view.num_bytes) == ("one", 10, 3)
-    assert [(b.block_id, b.tier, b.num_tokens) for b in view.blocks] == [
-        (None, TierName.CPU, 4),
-        (None, TierName.CPU, 4),
-        (None, TierName.CPU, 2),
-    ]
-    assert view.idle_s >= 20.0
-
-
-def test_a_restored_table_that_is_claimed_is_nobody_s_any_more():
-    books = TieredBooks()
-    books.turn("one", PROMPT)
-    books.lunch()
-    sequence = books.sequence("plain", [*PROMPT, 99, 5], conversation=None)
-    try:
-        books.cache.claim(sequence)
-    except PrefixPendingError:
-        books.tick()
-        books.move()
-    books.cache.claim(sequence)
-    books.compute(sequence)
-    books.park(sequence)
-    books.idle()
-
-    assert {h.conversation_id for h in books.medium.holds.values()} == {"conv"}
-
-
-def test_a_tier_that_became_smaller_gives_up_what_is_too_much_at_the_start():
-    books = TieredBooks(40)
-    books.turn("one", range(1, 13), conversation="old")
-    books.idle()
-    books.turn("two", range(20, 32), conversation="new")
-    books.idle()
-
-    again = TieredBooks(40, media=books.media, max_records=4)
-    again.tick()
-    again.move()
-
-    assert len(again.medium.records) == 4
-    again.cache.check()
+    assert books.stored() == {1, 5}
+    assert len(books.tier.tree) == 2

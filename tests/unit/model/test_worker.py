@@ -11,6 +11,7 @@ import pytest
 
 from model import worker
 from model.config import EngineConfig
+from model.costs import CostModel
 from model.errors import (
     ContextLengthError,
     EngineBusyError,
@@ -18,12 +19,17 @@ from model.errors import (
     ModelLoadError,
     SequenceFailedError,
 )
+from model.eviction import EvictionPolicy
 from model.messages import (
     EngineStats,
     FinishReason,
     GenerationDelta,
     GenerationStarted,
 )
+from model.spills import SpillConfig
+from model.tiering import TierSetup
+from model.tiers.tier import Tier
+from model.tiers.transfers import Transfers
 from model.wire import (
     Cancel,
     LoadFailed,
@@ -33,6 +39,8 @@ from model.wire import (
     Start,
 )
 from model.worker import Connection, LogHandler
+from model.worth import Worth
+from tests.support.memory_storage import MemoryStorage, NumberedBlocks
 from tests.support.tiny_model import LetterTokenizer
 from tests.support.worker_bench import END, BreakableRunner, Peer, make_core, submit, working
 
@@ -49,6 +57,39 @@ def test_generations_are_answered_each_with_a_start_its_tokens_and_an_end(monkey
             assert isinstance(start, GenerationStarted)
             assert [d.token_ids for d in deltas] == [(t,) for t in runner.reply(prompt, 4)]
             assert end.token_ids == tuple(runner.reply(prompt, 4))
+
+
+def tier_setup(medium, *, max_records=100):
+    costs = CostModel(4, 1)
+    worth = Worth(EvictionPolicy.VALUE, costs, 4, 1, lambda: 0.0)
+    transfers = Transfers(medium, NumberedBlocks(31), lambda: 0.0, lambda: None)
+    tier = Tier(
+        transfers,
+        medium,
+        max_records=max_records,
+        block_size=4,
+        worth=worth.of_record,
+        clock=lambda: 0.0,
+    )
+    return TierSetup(
+        costs=costs, worth=worth, tiers=(tier,), spill=SpillConfig(), wall_clock=lambda: 0.0
+    )
+
+
+@pytest.mark.parametrize(("max_records", "num_stored"), [(100, 4), (0, 0)])
+def test_before_the_end_all_is_stored_that_can_be_and_nothing_else_is_waited_for(
+    monkeypatch, max_records, num_stored
+):
+    medium = MemoryStorage()
+    core = make_core(BreakableRunner(), setup=tier_setup(medium, max_records=max_records))
+    with working(core, monkeypatch) as work:
+        work.peer.send(submit("a", conversation="A"), submit("b", (3, 3, 3), conversation="B"))
+        work.peer.events_until_ended("a", "b")
+
+        assert work.peer.ask("store_all") is True
+
+    assert len(medium.records) == num_stored
+    assert medium.is_closed
 
 
 def test_questions_are_answered_while_nothing_runs(monkeypatch):

@@ -258,8 +258,57 @@ async def test_it_sweeps_by_itself_and_survives_a_store_that_is_away(
         async def forget_deleted(self):
             over.set()
 
+        async def living(self, names):
+            return frozenset(names)
+
     sweeper = Sweeper(store=Flaky(), engine=engine, clock=clock, delete_grace_s=DAY, sweep_s=0.001)
     async with sweeper, asyncio.timeout(5):
         await over.wait()
 
     assert "nothing is purged: away" in caplog.text
+
+
+async def test_what_the_tiers_hold_for_nobody_is_released(manager, engine, sweeper):
+    kept, deleted = await Chat.open(manager), await Chat.open(manager)
+    engine.residents = dict.fromkeys([kept.id, deleted.id, "conv_of_nobody"])
+    engine.is_up = False
+    await manager.delete(ANN, deleted.id)  # the engine hears nothing of it
+    engine.is_up = True
+
+    assert await sweeper.reconcile() == 2
+    assert sorted(engine.released) == sorted([deleted.id, "conv_of_nobody"])
+    assert await sweeper.reconcile() == 0
+
+
+async def test_what_a_fork_goes_on_with_is_not_released(manager, engine, sweeper):
+    origin = await Chat.open(manager)
+    await origin.say()
+    fork = await origin.fork()
+    await manager.delete(ANN, origin.id)
+    engine.residents = {origin.id: None}
+
+    await sweeper.reconcile()
+    assert engine.released == []
+
+    await fork.say()
+    await sweeper.reconcile()
+    assert engine.released == [origin.id]
+
+
+async def test_it_sweeps_when_it_is_woken(manager, store, engine, clock):
+    swept = asyncio.Event()
+    sweeper = Sweeper(store=store, engine=engine, clock=clock, delete_grace_s=DAY, sweep_s=3600)
+
+    async with sweeper, asyncio.timeout(5):
+        engine.residents = {"conv_of_nobody": None}
+        release = engine.release
+
+        async def hear(name):
+            await release(name)
+            swept.set()
+
+        engine.release = hear
+        sweeper.wake()
+        await swept.wait()
+
+    assert engine.released == ["conv_of_nobody"]

@@ -10,7 +10,7 @@ from model.errors import EngineDiedError
 from sessions.manager import ManagerConfig, SessionManager
 from sessions.session_events import ChangeKind
 from sessions.titles import MAX_TOKENS, Titler
-from sessions.types import SessionChange
+from sessions.types import SessionChange, TurnStatus
 from tests.support.chat import ANN, Chat
 from tests.support.fake_engine import FakeReply
 from tests.support.postgres import DATABASES
@@ -84,6 +84,19 @@ async def test_a_first_completed_turn_gets_its_session_a_title(serving, engine, 
         assert asked.params.max_output_tokens == MAX_TOKENS
         assert await manager.turns(ANN, chat.id) == (turn,)
         assert [t.turn_id for t in await manager.tables(ANN, chat.id)] == [turn.id]
+
+
+async def test_a_first_reply_that_was_stopped_gets_its_session_a_title_too(serving, engine):
+    async with serving() as (manager, settled):
+        chat = await Chat.open(manager)
+        engine.replies.extend([FakeReply(holds_after=1), FakeReply(pieces=("Deep Fjords",))])
+        turn = await chat.submit("How deep are fjords?")
+        await engine.held(turn.id)
+        await manager.cancel(ANN, turn.id)
+        await settled.get()
+
+        assert (await chat.end(turn)).status is TurnStatus.CANCELLED
+        assert (await manager.get(ANN, chat.id)).title == "Deep Fjords"
 
 
 async def test_the_next_turn_claims_what_it_would_have_claimed_without_a_title(serving, engine):

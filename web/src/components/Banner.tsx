@@ -9,7 +9,8 @@ const PATIENCE_MS = 1_200;
 
 const HEALTH_WORDS: Partial<Record<Health, string>> = {
   loading: "The model is loading. Messages are sent as soon as it is ready.",
-  restarting: "The engine is restarting. Messages are sent as soon as it is ready.",
+  restarting:
+    "The engine is restarting. Replies go on and messages are sent as soon as it is ready.",
   draining: "The server is shutting down. Messages wait until it is back.",
   failed: "The model could not be loaded.",
 };

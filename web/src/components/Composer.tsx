@@ -91,7 +91,7 @@ export function Composer() {
         ) : (
           <>
             <kbd>Enter</kbd> sends, <kbd>Shift</kbd> <kbd>Enter</kbd> breaks the line,{" "}
-            <kbd>Ctrl</kbd> <kbd>/</kbd> lists the keys
+            <kbd>Ctrl</kbd> <kbd>/</kbd> lists the shortcuts
           </>
         )}
       </p>

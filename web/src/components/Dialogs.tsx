@@ -17,7 +17,7 @@ export function Dialogs() {
   if (dialog === null) return null;
   if (dialog.kind === "keys") {
     return (
-      <Modal title="Keys" onClose={close}>
+      <Modal title="Keyboard shortcuts" onClose={close}>
         <Keys />
       </Modal>
     );

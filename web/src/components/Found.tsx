@@ -27,12 +27,18 @@ export function Found() {
   }
   return (
     <section aria-busy={load === "loading"}>
-      <h2>{hits.length === 1 ? "1 place" : `${hits.length} places`}</h2>
+      <h2>{hits.length === 1 ? "1 result" : `${hits.length}${hasMore ? "+" : ""} results`}</h2>
       <ul>
         {hits.map((hit) => (
           <li class="row" key={`${hit.kind} ${hit.id}`}>
             <a class="hit" href={hashOf(hit.conversation.id, hit.response_id)}>
-              <span class="hit-title">{hit.conversation.title || "Untitled chat"}</span>
+              <span class="hit-title">
+                {hit.kind === "title" ? (
+                  <Marked hit={hit} />
+                ) : (
+                  hit.conversation.title || "Untitled chat"
+                )}
+              </span>
               {hit.kind === "message" && (
                 <span class="hit-words">
                   <Marked hit={hit} />

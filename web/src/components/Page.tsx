@@ -9,6 +9,7 @@ import { Composer } from "./Composer";
 import { Dialogs } from "./Dialogs";
 import { IconButton } from "./IconButton";
 import { LogIn } from "./LogIn";
+import { PlaceBadge } from "./Residency";
 import { SessionMenu } from "./SessionMenu";
 import { Sidebar } from "./Sidebar";
 import { Thread } from "./Thread";
@@ -69,17 +70,27 @@ function TopBar() {
         />
       </div>
       <h1>{name}</h1>
+      {session && <PlaceBadge session={session} />}
       {session && <span class="model">{session.model}</span>}
-      <IconButton
-        icon="sliders"
-        label="Settings of this chat"
-        class="desktop-only"
-        onClick={() => {
-          state.dialog.value = { kind: "settings", session: id };
-        }}
-      />
+      {(session || id === null) && (
+        <IconButton
+          icon="sliders"
+          label="Settings of this chat"
+          class={session ? "desktop-only" : ""}
+          onClick={() => {
+            state.dialog.value = { kind: "settings", session: id };
+          }}
+        />
+      )}
       {session && <SessionMenu session={session} label="More for this chat" />}
-      <IconButton icon="plus" label="New chat" class="phone-only" onClick={() => navigate(null)} />
+      {id !== null && (
+        <IconButton
+          icon="plus"
+          label="New chat"
+          class="phone-only"
+          onClick={() => navigate(null)}
+        />
+      )}
     </header>
   );
 }

@@ -1,7 +1,7 @@
 /** The chats, most recent first; on a phone a drawer over the conversation. */
 import { useEffect, useRef } from "preact/hooks";
 import { useApp } from "../app";
-import { ageGroup, modelNote, nameOf } from "../format";
+import { ageGroup, modelMark, nameOf } from "../format";
 import type { Session } from "../protocol";
 import { hashOf } from "../route";
 import { setTheme, type Theme, theme } from "../theme";
@@ -10,6 +10,7 @@ import { Icon, type IconName } from "./Icon";
 import { IconButton } from "./IconButton";
 import { Mark } from "./Mark";
 import { target } from "./Menu";
+import { PlaceMark } from "./Residency";
 import { SessionMenu } from "./SessionMenu";
 
 export function Sidebar() {
@@ -56,7 +57,7 @@ export function Sidebar() {
             <IconButton
               icon="keys"
               class="with-keys"
-              label="Keys"
+              label="Keyboard shortcuts"
               onClick={() => {
                 state.dialog.value = { kind: "keys" };
               }}
@@ -191,6 +192,7 @@ function Row({ session }: { session: Session }) {
   const live = [...state.live.value.values()].includes(session.id);
   const unread = state.unread.value.has(session.id);
   const name = nameOf(session, state.structure(session.id)[0]?.input);
+  const readAnew = modelMark(session);
   const onKeyDown = (event: KeyboardEvent & { currentTarget: HTMLElement }) => {
     if (event.key === "F2") state.dialog.value = { kind: "rename", session: session.id };
     if (event.key !== "Delete") return;
@@ -209,11 +211,12 @@ function Row({ session }: { session: Session }) {
       >
         {session.forked_from !== null && <Icon name="fork" />}
         <span class="row-name">{name}</span>
-        {modelNote(session) !== null && (
-          <span class="row-mark" role="img" aria-label="Of another model" title="Of another model">
+        {readAnew !== null && (
+          <span class="row-mark" role="img" aria-label={readAnew} title={readAnew}>
             <Icon name="swap" />
           </span>
         )}
+        {!live && !unread && <PlaceMark session={session} />}
         {live && <span class="dot live" role="img" aria-label="A reply is being written" />}
         {!live && unread && <span class="dot" role="img" aria-label="New reply" />}
       </a>

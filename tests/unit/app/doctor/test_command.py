@@ -44,7 +44,7 @@ def test_a_good_set_up_has_nothing_in_the_way_and_stays_as_it_is(tiny):
 
     assert (code, [f for f in found if f[1] == "fail"]) == (0, [])
     assert {area for area, _, _ in found} == {
-        *("settings", "page", "port", "disk", "database", "model", "device")
+        *("settings", "page", "port", "disk", "tiers", "database", "model", "device")
     }
     assert whole_folder() == before
 

@@ -90,16 +90,18 @@ def test_the_tail_goes_before_the_head_and_what_is_shared_last(tree):
     tree.hold(hold("old", c, used_at=1.0))
     tree.hold(hold("new", e, used_at=2.0))
 
-    gone, moved = tree.evict(2, by_age)
+    gone, moved, ended = tree.evict(2, by_age)
+    assert ended == []
     assert gone == [c, e]
     assert {(h.conversation_id, h.tail, h.num_tokens) for h in moved} == {
         ("old", b.key, 8),
         ("new", d.key, 12),
     }
 
-    gone, moved = tree.evict(10, by_age)
+    gone, moved, ended = tree.evict(10, by_age)
     assert gone == [d, b, a]
     assert moved == []
+    assert set(ended) == {("old", "t"), ("new", "t")}
     assert not tree.conversations()
 
 
@@ -121,11 +123,12 @@ def test_a_lost_record_takes_with_it_what_lies_behind_it(tree):
     tree.hold(hold("one", c))
     tree.hold(hold("two", e))
 
-    gone, moved = tree.discard(b.key)
+    gone, moved, ended = tree.discard(b.key)
 
     assert set(gone) == {b, c, d}
     assert [(h.conversation_id, h.tail, h.num_tokens) for h in moved] == [("one", a.key, 4)]
-    assert tree.discard(key("unknown")) == ([], [])
+    assert ended == []
+    assert tree.discard(key("unknown")) == ([], [], [])
 
 
 def test_a_claim_that_a_later_turn_has_gone_on_from_is_marked_and_ends_when_it_is_cut(tree):
@@ -139,10 +142,25 @@ def test_a_claim_that_a_later_turn_has_gone_on_from_is_marked_and_ends_when_it_i
     assert tree.supersede("one", "first").is_superseded
     assert tree.supersede("one", "first") is None
     assert tree.supersede("one", "unknown") is None
-    gone, moved = tree.evict(1, lambda record, hold: (not hold.is_superseded, 0, 0.0))
+    cut = tree.evict(1, lambda record, hold: (not hold.is_superseded, 0, 0.0))
 
-    assert (gone, moved) == ([tail], [])
+    assert cut == ([tail], [], [("one", "first")])
     assert [h.turn_id for h in tree.holds_of("one")] == ["second"]
+
+
+def test_a_superseded_claim_that_is_cut_still_names_what_nobody_else_does(tree):
+    (a,) = chain("a")
+    b, tail = chain("bt", a)
+    (c,) = chain("c", a)
+    grow(tree, a, b, tail, c)
+    tree.hold(hold("one", tail, turn="first"))
+    tree.hold(hold("one", c, turn="edited"))
+    tree.supersede("one", "first")
+
+    tree.evict(1, lambda record, hold: (not hold.is_superseded, 0, 0.0))
+
+    assert {h.turn_id: h.tail for h in tree.holds_of("one")} == {"first": b.key, "edited": c.key}
+    assert set(tree.release("one")) == {a, b, c}
 
 
 def test_what_nobody_holds_is_swept_out(tree):

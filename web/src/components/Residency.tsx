@@ -1,0 +1,35 @@
+/** Where a chat's state is: a word and its size in the heading, a mark in the list. */
+import { useApp } from "../app";
+import { placeOf } from "../format";
+import type { Session } from "../protocol";
+
+function usePlace(session: Session) {
+  const { state } = useApp();
+  const live = [...state.live.value.values()].includes(session.id);
+  return session.head === null && !live ? null : placeOf(session, live, Date.now());
+}
+
+export function PlaceBadge({ session }: { session: Session }) {
+  const place = usePlace(session);
+  if (place === null) return null;
+  return (
+    <span class="place" data-place={place.kind} title={place.long}>
+      <i class="place-dot" aria-hidden="true" />
+      {place.short}
+    </span>
+  );
+}
+
+export function PlaceMark({ session }: { session: Session }) {
+  const place = usePlace(session);
+  if (place === null) return null;
+  return (
+    <span
+      class="place-dot"
+      data-place={place.kind}
+      role="img"
+      aria-label={place.long}
+      title={place.long}
+    />
+  );
+}
