@@ -7,7 +7,7 @@ what a turn may do; what only the database can tell (who wrote first, whose leas
 answered by a conflict or by False.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
 
@@ -54,6 +54,9 @@ from sessions.types import (
     TurnId,
     TurnStatus,
 )
+
+# Between two queries the event loop has its turn, and a query has only so many parameters.
+_TURNS_PER_QUERY = 200
 
 
 class Store(ItemStore):
@@ -248,6 +251,13 @@ async def _insert(tx: AsyncSession, new: NewTurn) -> None:
 
 
 async def _to_turns(tx: AsyncSession, found: Sequence[ResponseRow]) -> tuple[Turn, ...]:
+    turns: list[Turn] = []
+    for begin in range(0, len(found), _TURNS_PER_QUERY):
+        turns += await _some_turns(tx, found[begin : begin + _TURNS_PER_QUERY])
+    return tuple(turns)
+
+
+async def _some_turns(tx: AsyncSession, found: Sequence[ResponseRow]) -> Iterator[Turn]:
     wanted = {row.input_response_id for row in found} | {row.id for row in found}
     query = select(NodeRow).where(NodeRow.response_id.in_(wanted)).order_by(NodeRow.position)
     inputs: dict[str, list[NodeRow]] = {}
@@ -257,7 +267,7 @@ async def _to_turns(tx: AsyncSession, found: Sequence[ResponseRow]) -> tuple[Tur
             replies.setdefault(node.response_id, []).append(node)
         else:
             inputs.setdefault(node.response_id, []).append(node)
-    return tuple(
+    return (
         rows.to_turn(row, inputs.get(row.input_response_id, ()), replies.get(row.id, ()))
         for row in found
     )

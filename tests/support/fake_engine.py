@@ -70,6 +70,9 @@ class FakeReply:
     error: ModelError | None = None
 
 
+_SILENCE = FakeReply(pieces=(), reason=FinishReason.LENGTH)
+
+
 @dataclass(slots=True)
 class _Flight:
     cancelled: asyncio.Event = field(default_factory=asyncio.Event)
@@ -83,9 +86,11 @@ class FakeEngine(Engine):
         self._info = info
         self.default = default or FakeReply()
         self.replies: deque[FakeReply] = deque()
+        self.warms_in_silence = False  # who asks for no reply takes none that was scripted
         self.requests: list[GenerationRequest] = []
         self.released: list[str] = []
         self.residents: dict[str, Residency] = {}
+        self.stored: set[str] = set()  # conversations that tiers have something of
         self.parked: list[tuple[str, TierName]] = []
         self.tiers: tuple[TierStats, ...] = ()
         self.is_up = True
@@ -137,7 +142,7 @@ class FakeEngine(Engine):
             raise EngineUnavailableError("the engine is restarting")
         self.requests.append(request)
         self.on_start(request)
-        reply = self.replies.popleft() if self.replies else self.default
+        reply = self._reply_to(request)
         flight = self._flights[request.request_id] = _Flight()
         try:
             claim = self._claim(request)
@@ -157,6 +162,11 @@ class FakeEngine(Engine):
             yield self._finish(request, reply, claim, shown, is_cancelled=flight.cancelled.is_set())
         finally:
             del self._flights[request.request_id]
+
+    def _reply_to(self, request: GenerationRequest) -> FakeReply:
+        if self.warms_in_silence and request.params.max_output_tokens == 0:
+            return _SILENCE
+        return self.replies.popleft() if self.replies else self.default
 
     async def _hold(self, request_id: str, flight: _Flight) -> None:
         self._holding.setdefault(request_id, asyncio.Event()).set()
@@ -228,7 +238,7 @@ class FakeEngine(Engine):
     async def stored_conversations(self) -> frozenset[str]:
         if not self.is_up:
             raise EngineUnavailableError("the engine is restarting")
-        return frozenset(self.residents) - set(self.released)
+        return frozenset(self.stored) - set(self.released)
 
     async def store(self, timeout_s: float) -> bool:
         return True

@@ -50,6 +50,7 @@ class PageFront:
         await database.migrate()
         self._life.push_async_callback(database.close)
         self.engine = FakeEngine()
+        self.engine.warms_in_silence = True  # typing warms
         readiness = Readiness()
         readiness.loaded()
         self.manager = await self._life.enter_async_context(

@@ -94,7 +94,7 @@ class StubWorker:
                 os._exit(CRASH_CODE)
             case Query(_, "evict", "never"):
                 return
-            case Query(query_id, "tables", _):
+            case Query(query_id, "tables" | "conversations" | "residency"):
                 self._send(Answer(query_id, ()))
             case Query(query_id, _, _):
                 self._send(Answer(query_id, 3))
