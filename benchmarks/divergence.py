@@ -27,6 +27,7 @@ from model.weights import load_model, prepare
 TEXT = Path(__file__).with_name("fixed_text.txt")
 CHUNK = 96
 NUM_DECODED = 64
+NUM_AT_ONCE = 4
 MODELS = Path("data/models")
 
 
@@ -135,8 +136,9 @@ def _load(
 
 
 def _steps(token_ids: Sequence[int]) -> Iterator[list[range]]:
-    """Chunks; then the last tokens at once, a row and a sequence each, as decoding does."""
+    """Chunks; then the last tokens a few at once, a row and a sequence each, as decoding does."""
     num_chunked = len(token_ids) - NUM_DECODED
     for start in range(0, num_chunked, CHUNK):
         yield [range(start, min(start + CHUNK, num_chunked))]
-    yield [range(i, i + 1) for i in range(num_chunked, len(token_ids))]
+    for start in range(num_chunked, len(token_ids), NUM_AT_ONCE):
+        yield [range(i, i + 1) for i in range(start, min(start + NUM_AT_ONCE, len(token_ids)))]

@@ -185,7 +185,7 @@ def measure(models_dir: Path, num_threads: int, rounds: int) -> None:
     print("|---|---:|---:|---:|---:|---:|")
     for case in CASES:
         bench.attention(case)
-    for num_rows in (1, 2, 4):
+    for num_rows in (1, 2, 4, 8):
         bench.linears(num_rows)
     for case in CASES:
         bench.step(case)

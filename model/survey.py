@@ -16,6 +16,7 @@ import transformers
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedConfig
 
 from model.assembly import choose_device, choose_dtype, spare_bytes
+from model.attention.native.build import find_compiler, library_path
 from model.config import EngineConfig
 from model.errors import ModelLoadError
 from model.gguf import quiet
@@ -30,7 +31,8 @@ _FEATURES = ("avx2", "avx512f", "avx512_bf16", "amx_bf16", "asimd", "bf16")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceSurvey:
     """What a model would run on. `free_bytes` is memory of the device; `cpu_features` is empty
-    where the system doesn't tell; `has_driver`: a CUDA card is there, whether torch sees it or not.
+    where the system doesn't tell; `has_driver`: a CUDA card is there, whether torch sees it or not;
+    `has_kernels`: those for the CPU are compiled, or there is a compiler.
     """
 
     name: str
@@ -42,6 +44,7 @@ class DeviceSurvey:
     free_bytes: int
     total_bytes: int
     has_driver: bool
+    has_kernels: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +73,7 @@ def survey_device(config: EngineConfig) -> DeviceSurvey:
         free_bytes=free,
         total_bytes=total,
         has_driver=Path("/dev/nvidiactl").exists(),
+        has_kernels=find_compiler() is not None or library_path(config.native_dir).exists(),
     )
 
 

@@ -7,7 +7,7 @@ what a turn may do; what only the database can tell (who wrote first, whose leas
 answered by a conflict or by False.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
 
@@ -51,6 +51,9 @@ from sessions.types import (
     TurnId,
     TurnStatus,
 )
+
+# Between two queries the event loop has its turn, and a query has only so many parameters.
+_TURNS_PER_QUERY = 200
 
 
 class Store(SessionStore):
@@ -229,6 +232,13 @@ class Store(SessionStore):
 
 
 async def _to_turns(tx: AsyncSession, found: Sequence[ResponseRow]) -> tuple[Turn, ...]:
+    turns: list[Turn] = []
+    for begin in range(0, len(found), _TURNS_PER_QUERY):
+        turns += await _some_turns(tx, found[begin : begin + _TURNS_PER_QUERY])
+    return tuple(turns)
+
+
+async def _some_turns(tx: AsyncSession, found: Sequence[ResponseRow]) -> Iterator[Turn]:
     wanted = {row.input_response_id for row in found} | {row.id for row in found}
     query = select(NodeRow).where(NodeRow.response_id.in_(wanted)).order_by(NodeRow.position)
     inputs: dict[str, list[NodeRow]] = {}
@@ -238,7 +248,7 @@ async def _to_turns(tx: AsyncSession, found: Sequence[ResponseRow]) -> tuple[Tur
             replies[node.response_id] = node
         else:
             inputs.setdefault(node.response_id, []).append(node)
-    return tuple(
+    return (
         rows.to_turn(row, inputs.get(row.input_response_id, ()), replies.get(row.id))
         for row in found
     )

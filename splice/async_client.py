@@ -13,7 +13,15 @@ from urllib.parse import quote
 from splice.errors import ConnectionLostError
 from splice.events import Event, TextDelta, TurnEvent
 from splice.transport import Request, Transport
-from splice.types import Json, Message, SessionChanges, SessionInfo, Turn, TurnOptions
+from splice.types import (
+    Json,
+    Message,
+    SessionChanges,
+    SessionFields,
+    SessionInfo,
+    Turn,
+    TurnOptions,
+)
 
 DEFAULT_URL = "http://127.0.0.1:8000"
 _SESSIONS = "/v1/sessions"
@@ -82,22 +90,8 @@ class AsyncSessions:
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
 
-    async def create(
-        self,
-        *,
-        title: str | None = None,
-        instructions: str | None = None,
-        metadata: Mapping[str, str] | None = None,
-        reasoning: str | None = None,
-    ) -> "AsyncSession":
-        """Begin a conversation; `instructions` are its system prompt, `reasoning` says what
-        becomes of a reply's reasoning behind its turn (keep, drop or template)."""
-        fields = {
-            "title": title,
-            "instructions": instructions,
-            "metadata": metadata,
-            "reasoning": reasoning,
-        }
+    async def create(self, **fields: Unpack[SessionFields]) -> "AsyncSession":
+        """Begin a conversation."""
         body = {name: value for name, value in fields.items() if value is not None}
         request = Request(method="POST", path=_SESSIONS, body=body, is_repeatable=False)
         return AsyncSession(self._transport, await self._transport.call(request))
@@ -191,14 +185,20 @@ class AsyncSession:
     ) -> Turn:
         """Go on with a reply that was cut, by default the last turn's: a turn beside it whose reply
         begins with the cut one."""
-        limit = {} if max_output_tokens is None else {"max_output_tokens": max_output_tokens}
-        path = f"/turns/{quote(await self._named(turn))}/continue"
-        return await self._stream(path, limit).final()
+        turn_id = await self._named(turn)
+        return await self.stream_on(turn_id, max_output_tokens=max_output_tokens).final()
 
-    def stream_on(self, turn: Turn | str, *, client_turn_id: str | None = None) -> "AsyncStream":
+    def stream_on(
+        self,
+        turn: Turn | str,
+        *,
+        max_output_tokens: int | None = None,
+        client_turn_id: str | None = None,
+    ) -> "AsyncStream":
         """`go_on`, read as it comes."""
-        named = {} if client_turn_id is None else {"client_turn_id": client_turn_id}
-        return self._stream(f"/turns/{quote(_id(turn))}/continue", named)
+        named = {"max_output_tokens": max_output_tokens, "client_turn_id": client_turn_id}
+        body = {name: value for name, value in named.items() if value is not None}
+        return self._stream(f"/turns/{quote(_id(turn))}/continue", body)
 
     async def export(self) -> Json:
         """The whole session, to be imported again."""

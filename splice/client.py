@@ -17,7 +17,15 @@ from splice.async_client import (
     AsyncStream,
 )
 from splice.events import Event
-from splice.types import Json, Message, SessionChanges, SessionInfo, Turn, TurnOptions
+from splice.types import (
+    Json,
+    Message,
+    SessionChanges,
+    SessionFields,
+    SessionInfo,
+    Turn,
+    TurnOptions,
+)
 
 T = TypeVar("T")
 
@@ -117,20 +125,9 @@ class Sessions:
         self._loop = loop
         self._inner = inner
 
-    def create(
-        self,
-        *,
-        title: str | None = None,
-        instructions: str | None = None,
-        metadata: Mapping[str, str] | None = None,
-        reasoning: str | None = None,
-    ) -> "Session":
-        """Begin a conversation; `instructions` are its system prompt, `reasoning` says what
-        becomes of a reply's reasoning behind its turn (keep, drop or template)."""
-        created = self._inner.create(
-            title=title, instructions=instructions, metadata=metadata, reasoning=reasoning
-        )
-        return Session(self._loop, self._loop.run(created))
+    def create(self, **fields: Unpack[SessionFields]) -> "Session":
+        """Begin a conversation."""
+        return Session(self._loop, self._loop.run(self._inner.create(**fields)))
 
     def get(self, session_id: str) -> "Session":
         """The session; raises NotFoundError."""
@@ -220,9 +217,18 @@ class Session:
         """`regenerate`, read as it comes."""
         return Stream(self._loop, self._inner.stream_again(turn, **options))
 
-    def stream_on(self, turn: Turn | str, *, client_turn_id: str | None = None) -> "Stream":
+    def stream_on(
+        self,
+        turn: Turn | str,
+        *,
+        max_output_tokens: int | None = None,
+        client_turn_id: str | None = None,
+    ) -> "Stream":
         """`go_on`, read as it comes."""
-        return Stream(self._loop, self._inner.stream_on(turn, client_turn_id=client_turn_id))
+        stream = self._inner.stream_on(
+            turn, max_output_tokens=max_output_tokens, client_turn_id=client_turn_id
+        )
+        return Stream(self._loop, stream)
 
     def resume(self, turn: Turn | str, *, starting_after: int = -1) -> "Stream":
         """The events of a turn after that sequence number, stored or still to come."""

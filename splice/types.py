@@ -43,19 +43,25 @@ class TurnOptions(TypedDict, total=False):
     metadata: dict[str, str]
 
 
-class SessionChanges(TypedDict, total=False):
+class SessionFields(TypedDict, total=False):
+    """What a session is made with; `instructions` are its system prompt, `reasoning` says what
+    becomes of a reply's reasoning behind its turn (keep, drop or template)."""
+
+    title: str | None
+    instructions: str | None
+    metadata: Mapping[str, str]
+    reasoning: str
+    sampling: Mapping[str, Any] | None
+    pinned: bool
+    auto_title: bool
+
+
+class SessionChanges(SessionFields, total=False):
     """What `update` may change; None takes a title, instructions or sampling away.
 
     With `expected_revision` the change is refused when the session changed meanwhile.
     """
 
-    title: str | None
-    instructions: str | None
-    metadata: dict[str, str]
-    reasoning: str
-    sampling: dict[str, Any] | None
-    pinned: bool
-    auto_title: bool
     expected_revision: int
 
 

@@ -75,6 +75,11 @@ def _look_at_cpu(device: Findings, found: DeviceSurvey) -> None:
         )
     if found.cpu_features and not _USUAL_FEATURES & set(found.cpu_features):
         device.warn("the CPU lacks AVX2", "expect a few tokens a second, or use another machine")
+    if not found.has_kernels:
+        device.warn(
+            "there is no C++ compiler, so attention will run in plain torch, several times slower",
+            "install g++ or clang; the first start then compiles what it needs",
+        )
     if found.num_threads > found.num_cpus:
         device.warn(
             f"{found.num_threads} threads on {found.num_cpus} CPUs slow each other down",

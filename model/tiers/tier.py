@@ -351,9 +351,10 @@ class Tier:
     def _erase_again(self) -> None:
         """What the medium failed to erase, but for what was stored again by somebody else."""
         if self._unerased and self.is_on:
+            self._unerased -= {key for key in self._unerased if key in self.tree}
             doomed = self._unerased - self._coming()
-            self._unerased.clear()
-            self._erase_keys([key for key in doomed if key not in self.tree])
+            self._unerased -= doomed
+            self._erase_keys(list(doomed))
 
     def _errand(
         self,

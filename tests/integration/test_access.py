@@ -217,7 +217,7 @@ async def test_the_python_client_sends_its_key():
         secret = front.keys.add("ann")
         url = front.base_url.removesuffix("/v1")
         async with AsyncClient(url, api_key=secret) as client:
-            session = await client.sessions.create(title="mine")
+            session = await client.sessions.create(title="mine", pinned=True, sampling={"seed": 1})
             assert front.manager.sessions[session.id].owner == "ann"
         async with AsyncClient(url) as client:
             with pytest.raises(APIStatusError) as caught:

@@ -47,7 +47,7 @@ async def test_a_head_that_cannot_be_is_refused(tmp_path, body, status):
 
 async def test_a_cut_reply_goes_on(tmp_path):
     async with serving_whole(tmp_path) as front, AsyncClient(front.base_url) as client:
-        front.engine.replies.extend([CUT, REST, REST, REST])
+        front.engine.replies.extend([CUT, REST, REST, REST, REST])
         session = await front.session(sampling={"max_output_tokens": 7})
         cut = await front.say(session["id"], "tell")
         path = f"/v1/sessions/{session['id']}/turns/{cut['id']}/continue"
@@ -59,6 +59,9 @@ async def test_a_cut_reply_goes_on(tmp_path):
         assert turn["max_output_tokens"] == 9 + 7
         mine = await client.sessions.get(session["id"])
         assert (await mine.go_on(cut["id"], max_output_tokens=50)).text == "Once upon a time"
+        on = await mine.stream_on(cut["id"], max_output_tokens=40).final()
+        _, stored = await front.call("GET", f"/v1/sessions/{session['id']}/turns/{on.id}")
+        assert (on.text, stored["max_output_tokens"]) == ("Once upon a time", 9 + 40)
         async with front.client.ws_connect("/v1/ws") as ws:
             await ws.send_json({"type": "response.continue", "response_id": cut["id"]})
             events = [await ws.receive_json()]

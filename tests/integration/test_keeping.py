@@ -117,7 +117,7 @@ async def test_who_is_hurried_stores_no_longer(engine, tmp_path):
 
 
 async def test_at_the_start_what_nobody_knows_is_released(engine, tmp_path):
-    engine.residents = {"conv_of_nobody": on_disk("conv_of_nobody")}
+    engine.stored = {"conv_of_nobody"}
     server = Running(engine, tmp_path)
     await server.start()
 

@@ -86,6 +86,7 @@ class FakeEngine(Engine):
         self.requests: list[GenerationRequest] = []
         self.released: list[str] = []
         self.residents: dict[str, Residency] = {}
+        self.stored: set[str] = set()  # conversations that tiers have something of
         self.parked: list[tuple[str, TierName]] = []
         self.tiers: tuple[TierStats, ...] = ()
         self.is_up = True
@@ -224,7 +225,7 @@ class FakeEngine(Engine):
     async def stored_conversations(self) -> frozenset[str]:
         if not self.is_up:
             raise EngineUnavailableError("the engine is restarting")
-        return frozenset(self.residents) - set(self.released)
+        return frozenset(self.stored) - set(self.released)
 
     async def store(self, timeout_s: float) -> bool:
         return True

@@ -11,6 +11,7 @@ from transformers import PreTrainedConfig
 from benchmarks.dense import VOCAB_SIZE, build_model
 from model.attention.base import IMPLEMENTATION, AttentionBackend, register
 from model.attention.batched import BatchedBackend
+from model.attention.cpu import CpuBackend
 from model.attention.reference import ReferenceBackend
 from model.cache_manager import CacheManager
 from model.config import EngineConfig, SamplingParams
@@ -25,6 +26,7 @@ from model.messages import (
 from model.ports import CoreLimits
 from model.prefix_index import BlockHasher
 from model.runner import ModelRunner, ModelShape
+from tests.support.native_kernels import native_ops
 from tests.support.shadow_runner import ShadowRunner
 
 
@@ -159,4 +161,5 @@ def backends() -> dict[str, AttentionBackend]:
     return {
         "reference": ReferenceBackend(),
         "batched": BatchedBackend(torch.device("cpu")),
+        "cpu": CpuBackend(native_ops()),
     }

@@ -16,7 +16,10 @@ inline void multiply_step(const Linear& call, const BFloat16* x, const BFloat16*
   using Unit = UnitOf<BFloat16>::Type;
   Floats weights[N];
 #pragma GCC unroll 8
-  for (int n = 0; n < N; ++n) weights[n] = Unit::load(w + n * call.num_inputs, rest);
+  for (int n = 0; n < N; ++n) {
+    __builtin_prefetch(w + (n + N) * call.num_inputs);  // the next tile's
+    weights[n] = Unit::load(w + n * call.num_inputs, rest);
+  }
 #pragma GCC unroll 8
   for (int r = 0; r < R; ++r) {
     Floats inputs = Unit::load(x + r * call.num_inputs, rest);

@@ -11,7 +11,7 @@ from tests.support.tiny_model import Harness, backends, make_request, random_ids
 CONFIGS = {"llama": tiny_llama, "qwen3": tiny_qwen3}
 
 
-@pytest.mark.parametrize("backend", ["reference", "batched"])
+@pytest.mark.parametrize("backend", ["reference", "batched", "cpu"])
 @pytest.mark.parametrize("name", CONFIGS)
 def test_ten_turns_compute_only_their_own_tokens_and_equal_the_dense_model(name, backend):
     config = CONFIGS[name]()

@@ -17,9 +17,9 @@ def model():
     return build_model(tiny_llama(), IMPLEMENTATION)
 
 
-@pytest.mark.parametrize("backend", backends().values(), ids=lambda backend: backend.name)
+@pytest.mark.parametrize("backend", ["reference", "batched", "cpu"])
 def test_a_model_of_keys_and_values_alone_passes_and_is_left_as_it_was(model, backend):
-    check_answers(model, ModelShape.of(model), backend)
+    check_answers(model, ModelShape.of(model), backends()[backend])
 
     assert model.config._attn_implementation == IMPLEMENTATION
 

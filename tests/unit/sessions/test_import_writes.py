@@ -77,3 +77,24 @@ async def test_a_long_session_takes_few_statements_while_other_writers_wait(data
 
     assert len(statements) < len(turns) / 4
     assert [turn.id for turn in await store.tree(make_session().id)] == [t.turn.id for t in turns]
+
+
+async def test_a_long_session_is_read_in_parts_whose_turns_keep_their_own_words(database, store):
+    turns = [
+        ended(
+            f"resp_{number:04}",
+            parent=f"resp_{number - 1:04}" if number else None,
+            reply=f"reply {number}",
+        )
+        for number in range(450)
+    ]
+    await store.add_imported(make_session(), turns)
+    numbers = []
+    count = event.listens_for(database._engine.sync_engine, "before_cursor_execute")
+    count(lambda _conn, _cursor, _statement, values, *_: numbers.append(len(values)))
+
+    path = await store.path(turns[-1].turn.id)
+
+    assert [turn.reply_text for turn in path] == [f"reply {number}" for number in range(450)]
+    assert [turn.input_items[0].id for turn in path] == [f"msg_in_{turn.id}" for turn in path]
+    assert max(numbers) < 450

@@ -270,7 +270,7 @@ async def test_it_sweeps_by_itself_and_survives_a_store_that_is_away(
 
 async def test_what_the_tiers_hold_for_nobody_is_released(manager, engine, sweeper):
     kept, deleted = await Chat.open(manager), await Chat.open(manager)
-    engine.residents = dict.fromkeys([kept.id, deleted.id, "conv_of_nobody"])
+    engine.stored = {kept.id, deleted.id, "conv_of_nobody"}
     engine.is_up = False
     await manager.delete(ANN, deleted.id)  # the engine hears nothing of it
     engine.is_up = True
@@ -285,7 +285,7 @@ async def test_what_a_fork_goes_on_with_is_not_released(manager, engine, sweeper
     await origin.say()
     fork = await origin.fork()
     await manager.delete(ANN, origin.id)
-    engine.residents = {origin.id: None}
+    engine.stored = {origin.id}
 
     await sweeper.reconcile()
     assert engine.released == []
@@ -300,7 +300,7 @@ async def test_it_sweeps_when_it_is_woken(manager, store, engine, clock):
     sweeper = Sweeper(store=store, engine=engine, clock=clock, delete_grace_s=DAY, sweep_s=3600)
 
     async with sweeper, asyncio.timeout(5):
-        engine.residents = {"conv_of_nobody": None}
+        engine.stored = {"conv_of_nobody"}
         release = engine.release
 
         async def hear(name):

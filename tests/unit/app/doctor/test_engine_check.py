@@ -112,6 +112,7 @@ SURVEY = {
     "free_bytes": 1 << 30,
     "total_bytes": 1 << 31,
     "has_driver": False,
+    "has_kernels": True,
 }
 
 
@@ -121,6 +122,7 @@ SURVEY = {
         ({}, "ok", "2 of x86_64 (avx2), 2 threads"),
         ({"has_driver": True}, "warn", "install a CUDA build of torch"),
         ({"cpu_features": ("bf16",)}, "warn", "lacks AVX2"),
+        ({"has_kernels": False}, "warn", "install g++ or clang"),
         ({"num_threads": 9}, "warn", "lower --num-threads to 2"),
         ({"is_cuda": True, "name": "H200"}, "ok", "CUDA: H200"),
     ],

@@ -85,7 +85,7 @@ def test_registering_again_is_harmless():
     assert AttentionInterface()[IMPLEMENTATION] is paged_attention
 
 
-@pytest.mark.parametrize("backend", backends())
+@pytest.mark.parametrize("backend", ["reference", "batched", "cpu"])
 @pytest.mark.parametrize(
     "config",
     [
