@@ -25,9 +25,8 @@ from model.errors import (
     EngineBusyError,
     InvalidGenerationError,
     ModelError,
-    SequenceFailedError,
 )
-from model.grammar import GrammarSource, constraint_of
+from model.grammar import GrammarSource, constraint_of, unfollowable
 from model.messages import (
     EngineStats,
     FinishReason,
@@ -242,8 +241,9 @@ class EngineCore:
         if constraint is not None:
             constraint.take(token_id)
         if constraint is not None and constraint.error is not None:
-            error = SequenceFailedError(f"the grammar can't be followed: {constraint.error}")
-            outputs.append(self._fail(sequence, error))
+            outputs.append(
+                self._fail(sequence, unfollowable(sequence.request.params.grammar, constraint))
+            )
         elif is_stopped or self._is_end(sequence, token_id):
             outputs += self._finish(sequence, FinishReason.STOP, is_stopped=is_stopped)
         elif sequence.num_tokens >= sequence.max_tokens:

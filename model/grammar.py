@@ -91,6 +91,12 @@ def constraint_of(grammar: Grammar | None, source: GrammarSource | None) -> Cons
     return source.open(grammar)
 
 
+def unfollowable(grammar: Grammar | None, constraint: Constraint) -> InvalidGenerationError:
+    """The error of a reply whose form turned out, on the way, to be more than may be computed."""
+    param = None if grammar is None else grammar.param
+    return InvalidGenerationError(f"the grammar can't be followed: {constraint.error}", param=param)
+
+
 def check_grammar(grammar: Grammar) -> None:
     """Raise InvalidGenerationError for a grammar that is too large or too deep to be compiled."""
     if len(grammar.text) > MAX_GRAMMAR_CHARS:

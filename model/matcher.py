@@ -30,9 +30,14 @@ _NUM_THREADS = 2
 
 
 def _limits() -> llguidance.LLParserLimits:
-    """Bounds on the work that one grammar may cause; the library's own, but for the messages,
-    which would repeat parts of the grammar at length."""
-    return llguidance.LLParserLimits(max_grammar_size=200_000, verbose_errors=False)
+    """Bounds on the work that one grammar may cause: the library's own, but wide enough for objects
+    of thousands of properties. Its messages would repeat parts of the grammar at length."""
+    return llguidance.LLParserLimits(
+        max_grammar_size=200_000,
+        max_items_in_row=10_000,
+        step_max_items=100_000,
+        verbose_errors=False,
+    )
 
 
 def _json_options() -> "llguidance._lib.JsonCompileOptions":

@@ -31,7 +31,8 @@ class KnownChat:
     engine's table of the generation `request_id`, parked under `conversation_id`.
 
     `replies` are the texts as they were sampled, by their messages' places: a client sends back
-    less, without reasoning and blanks, and calls in its own spelling.
+    less, without reasoning and blanks, and calls in its own spelling. Of a chat that had outgrown
+    the context `num_dropped` messages behind the system's are missing, here and in the places.
     """
 
     token_ids: "array[int]"
@@ -40,6 +41,7 @@ class KnownChat:
     conversation_id: str
     clock_at: datetime | None
     replies: tuple[tuple[int, str], ...] = ()
+    num_dropped: int = 0
 
     def as_said(self, messages: Sequence[InputMessage]) -> tuple[InputMessage, ...]:
         """The same messages, the replies among them as they were sampled."""

@@ -14,7 +14,7 @@ from typing import cast
 
 from model.config import SamplingParams
 from model.engine import Engine
-from model.errors import EngineUnavailableError
+from model.errors import ContextLengthError, EngineUnavailableError
 from model.messages import FinishReason, GenerationEvent, GenerationFinished, GenerationRequest
 from sessions.chat_index import ChatIndex, KnownChat, chain, follow
 from sessions.completion_events import (
@@ -31,14 +31,17 @@ from sessions.rendering import Renderer
 from sessions.reply_parser import ParsedReply
 from sessions.stateless_prompt import StatelessComposer, StatelessPrompt
 from sessions.tools import check_tools
-from sessions.truncation import truncate
+from sessions.truncation import Truncated, Truncation, truncate, without_turns
 from sessions.types import OwnerId
 from sessions.validation import MAX_INPUT_CHARS, check_chat
+
+_SHARE_LEFT = 0.75
+"""Of the context, when a chat that has outgrown it loses its beginning."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Chat:
-    """A completion's chat, as it is fed; `key` is that of all its messages."""
+    """A completion's chat, as it is fed; `key` is that of all messages, the dropped ones too."""
 
     messages: tuple[InputMessage, ...]
     prompt: StatelessPrompt
@@ -217,26 +220,45 @@ class Completions:
         limit = self._engine.info.max_context_tokens
         if len(whole.prompt.token_ids) < limit:
             return whole
-        renderer = self._ready.renderer
-
-        def count(messages: Sequence[InputMessage]) -> int:
-            return len(renderer.whole(messages, tools=asked.tools, clock_at=whole.clock_at))
-
-        left = await asyncio.to_thread(truncate, asked.messages, count, limit, asked.truncation)
+        left = await asyncio.to_thread(self._truncated, asked, whole.clock_at, limit)
         chat = await self._composed(owner, replace(asked, messages=left.messages))
-        return replace(chat, num_dropped_messages=left.num_dropped_messages)
+        if len(chat.prompt.token_ids) >= limit and chat.known is not None:
+            # What is known has kept more, reasoning say, than the words that were sent need.
+            again = self._ready.composer.again
+            prompt = await asyncio.to_thread(again, chat.known, chat.messages, asked.tools)
+            chat = replace(chat, prompt=prompt, replies=())
+        return replace(chat, key=whole.key, num_dropped_messages=left.num_dropped_messages)
+
+    def _truncated(
+        self, asked: CompletionRequest, clock_at: datetime | None, limit: int
+    ) -> Truncated:
+        renderer, messages = self._ready.renderer, asked.messages
+
+        def count(some: Sequence[InputMessage]) -> int:
+            return len(renderer.whole(some, tools=asked.tools, clock_at=clock_at))
+
+        if asked.truncation is Truncation.AUTO and count(messages) >= limit:
+            # With some room, so that the turns to come go on behind the same beginning.
+            with suppress(ContextLengthError):
+                return truncate(messages, count, int(limit * _SHARE_LEFT), asked.truncation)
+        return truncate(messages, count, limit, asked.truncation)
 
     async def _composed(self, owner: OwnerId, asked: CompletionRequest) -> _Chat:
         messages, tools, composer = asked.messages, asked.tools, self._ready.composer
         keys = chain(owner, self._engine.info.fingerprint, tools, messages)
         clock_at = None if self._clock is None else self._clock()
-        known: KnownChat | None = None
+        found = self._index.find(keys, messages)
+        known = self._index.find_part(keys) if found is None else found[1]
+        if known is not None and known.num_dropped and asked.truncation is Truncation.DISABLED:
+            found = known = None
         replies: tuple[tuple[int, str], ...] = ()
-        if (found := self._index.find(keys, messages)) is not None:
-            place, known = found
+        if known is not None:
+            messages = without_turns(messages, known.num_dropped)
+        if found is not None and known is not None:
             replies = known.replies
+            place = found[0] - known.num_dropped
             prompt = await asyncio.to_thread(composer.behind, known, place, messages, tools)
-        elif (known := self._index.find_part(keys)) is not None:
+        elif known is not None:
             prompt = await asyncio.to_thread(composer.again, known, messages, tools)
         else:
             prompt = await asyncio.to_thread(composer.whole, messages, tools, clock_at)
@@ -247,6 +269,7 @@ class Completions:
             known=known,
             clock_at=clock_at if known is None else known.clock_at,
             replies=replies,
+            num_dropped_messages=0 if known is None else known.num_dropped,
         )
 
     def _request(
@@ -290,6 +313,7 @@ class Completions:
             conversation_id=request.conversation_id,
             clock_at=chat.clock_at,
             replies=(*chat.replies, (len(chat.messages), event.finished.text)),
+            num_dropped=chat.num_dropped_messages,
         )
         self._index.put(follow(chat.key, _said(event.reply)), known)
         for conversation_id in self._index.take_released():

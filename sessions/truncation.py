@@ -70,6 +70,12 @@ def truncate(
     )
 
 
+def without_turns(messages: Sequence[InputMessage], num_dropped: int) -> tuple[InputMessage, ...]:
+    """A conversation without its first messages behind the system's."""
+    lead = num_lead(messages)
+    return (*messages[:lead], *messages[lead + num_dropped :])
+
+
 def num_lead(messages: Sequence[InputMessage]) -> int:
     """How many system messages stand at the start."""
     others = (n for n, m in enumerate(messages) if m.role not in _SYSTEM_ROLES)

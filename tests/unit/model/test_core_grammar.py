@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks.dense import tiny_llama
 from model.config import SamplingParams
-from model.errors import InvalidGenerationError, SequenceFailedError
+from model.errors import InvalidGenerationError
 from model.grammar import Grammar, GrammarKind
 from model.messages import FinishReason
 from tests.support.grammars import (
@@ -165,7 +165,9 @@ def test_what_is_resumed_outside_the_form_fails_alone():
         make_request("r", [1, 2], params=params(regex("[ab]{6}")), resumed_ids=tuple(ids))
     )
 
-    assert isinstance(harness.replies["r"].error, SequenceFailedError)
+    error = harness.replies["r"].error
+    assert isinstance(error, InvalidGenerationError)
+    assert error.param == "grammar"
     assert not harness.core.has_work
 
 
