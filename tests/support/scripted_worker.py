@@ -100,7 +100,9 @@ class ScriptedWorker:
             case Cancel(request_id):
                 if request_id in self._generations:
                     self._generations[request_id].is_cancelled = True
-            case Query(query_id, "tables" | "conversations" | "residency"):
+            case Query(query_id, "conversations"):
+                self._send(Answer(query_id, frozenset()))
+            case Query(query_id, "tables" | "residency"):
                 self._send(Answer(query_id, ()))
             case Query(query_id, "stats", _):
                 self._send(Answer(query_id, STATS))

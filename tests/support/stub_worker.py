@@ -94,7 +94,9 @@ class StubWorker:
                 os._exit(CRASH_CODE)
             case Query(_, "evict", "never"):
                 return
-            case Query(query_id, "tables" | "conversations" | "residency"):
+            case Query(query_id, "conversations"):
+                self._send(Answer(query_id, frozenset()))
+            case Query(query_id, "tables" | "residency"):
                 self._send(Answer(query_id, ()))
             case Query(query_id, _, _):
                 self._send(Answer(query_id, 3))
