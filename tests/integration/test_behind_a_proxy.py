@@ -129,7 +129,7 @@ async def test_https_is_served_from_two_files(tmp_path):
     trusting = TCPConnector(ssl=ssl.create_default_context(cadata=CERTIFICATE))
 
     async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(server.run(app, _nothing))
+        tasks.create_task(server.run(app, _nothing, _nothing))
         async with ClientSession(connector=trusting) as http, http.get(url) as answer:
             text = await answer.text()
         server.stop()
