@@ -62,8 +62,10 @@ def _option(name: str) -> object:
     is_switch = field.annotation is bool
     kind = bool if is_switch else str
     shown = default_of(field)
+    # A switch can also be turned off, be it on by default or in the file.
+    names = f"{flag(name)}/{flag('no_' + name)}" if is_switch else flag(name)
     option = typer.Option(
-        flag(name),
+        names,
         help=meaning_of(field) + (f" [dim]\\[{shown}][/dim]" if shown else ""),
         show_default=False,
         rich_help_panel=group_of(field),

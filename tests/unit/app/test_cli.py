@@ -46,6 +46,12 @@ def test_check_config_shows_what_is_in_effect():
     assert values["cache_bytes"].strip() == "1024"
 
 
+def test_a_switch_that_is_on_by_default_can_be_turned_off():
+    shown = run("check-config", "--no-auto-titles").output
+
+    assert "auto_titles false" in " ".join(shown.lower().split())
+
+
 def test_check_config_hides_the_databases_password():
     shown = run("check-config", "--database-url", "postgresql://me:secret@host/db").output
 
