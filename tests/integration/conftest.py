@@ -10,8 +10,7 @@ from tests.support.live_server import LiveServer
 @pytest.fixture(scope="session")
 def live_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of a ready server with the embedded model and short replies, whose engine checks
-    its books after every step. No titles: tests count the rows that their own turns compute."""
+    its books after every step."""
     flags = ("--cache-bytes", "128MiB", "--default-max-output-tokens", "8", "--check-books")
-    flags += ("--no-auto-titles",)
     with LiveServer(tmp_path_factory.mktemp("live"), *flags) as server:
         yield server.url

@@ -75,7 +75,8 @@ class LiveServer:
         if not models.exists():
             models.symlink_to(MODELS)
         command = [sys.executable, "-m", "app.cli", "serve", "--port", str(port)]
-        command += ["--data-dir", str(self._data_dir), *self._flags]
+        # No titles unless a flag asks for them: tests count the rows that their own turns compute.
+        command += ["--data-dir", str(self._data_dir), "--no-auto-titles", *self._flags]
         environ = {k: v for k, v in os.environ.items() if not k.startswith("SPLICE_")}
         self._process = subprocess.Popen(
             command,
