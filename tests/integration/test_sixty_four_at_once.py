@@ -92,10 +92,11 @@ class Crowd:
         num_ended = sum(r.ended is not None for r in self.readings)
         are_through = all(r.ended for r in self._in_flight_at_crash)
         in_flight = [r for r in self.readings if r.ended is None]
-        if self._num_crashes < 2 and num_ended >= 20 and are_through and in_flight:
+        engines = self._server.engines()  # none while it starts again
+        if self._num_crashes < 2 and num_ended >= 20 and are_through and in_flight and engines:
             self._num_crashes += 1
             self._in_flight_at_crash = in_flight
-            self._server.engine().kill()
+            engines[0].kill()
 
     @property
     def num_crashes(self) -> int:

@@ -63,9 +63,13 @@ class LiveServer:
 
     def engine(self) -> psutil.Process:
         """The engine's process, below the server's."""
-        children = psutil.Process(self.pid).children()
-        (engine,) = [child for child in children if "model.worker" in child.cmdline()]
+        (engine,) = self.engines()
         return engine
+
+    def engines(self) -> list[psutil.Process]:
+        """The same, or none while it is being started again."""
+        children = psutil.Process(self.pid).children()
+        return [child for child in children if "model.worker" in child.cmdline()]
 
     def start(self, port: int = 0) -> None:
         """Start it (0: on a free port) and wait until it is ready; models are the checkout's."""
