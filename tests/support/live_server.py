@@ -68,8 +68,7 @@ class LiveServer:
 
     def engines(self) -> list[psutil.Process]:
         """The same, or none while it is being started again."""
-        children = psutil.Process(self.pid).children()
-        return [child for child in children if "model.worker" in child.cmdline()]
+        return [child for child in psutil.Process(self.pid).children() if _is_engine(child)]
 
     def start(self, port: int = 0) -> None:
         """Start it (0: on a free port) and wait until it is ready; models are the checkout's."""
@@ -119,6 +118,13 @@ class LiveServer:
         finally:
             output.close()  # which its engine holds open as long as it lives
         return code, output.text
+
+
+def _is_engine(process: psutil.Process) -> bool:
+    try:
+        return "model.worker" in process.cmdline()
+    except psutil.NoSuchProcess:  # it ended, or is a zombie
+        return False
 
 
 class Output:
