@@ -48,6 +48,7 @@ async def test_the_list_and_the_search_are_walked_with_arrows(front, read):
     press = reader.page.keyboard.press
     for text in ("First", "Second"):
         await press("Control+Shift+O")
+        await expect(reader.page.get_by_text("Where shall we begin?")).to_be_visible()
         await reader.asks(text, "Hello")
     await press("Control+k")
     search = reader.page.get_by_label("Search all chats")

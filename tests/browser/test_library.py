@@ -39,6 +39,7 @@ async def test_a_chat_is_renamed_and_pinned_in_every_window(front, read):
     reader = await read()
     await reader.asks("First", "Hello")
     await reader.button("New chat").first.click()
+    await expect(reader.page.get_by_text("Where shall we begin?")).to_be_visible()
     await reader.asks("Second", "Hello")
     other = await reader.another_window()
     await reader.page.get_by_role("link", name="First").click()

@@ -31,7 +31,9 @@ function compose(): App {
   const drafts = new Drafts(storage(() => window.localStorage));
   const health = new HealthWatch(api, state, (run, ms) => setTimeout(run, ms));
   const navigate = (session: string | null, turn: string | null = null) => {
-    location.hash = hashOf(session, turn);
+    const here = placeIn(location.hash);
+    // Told again of where it is, the page would begin anew what is just being sent from there.
+    if (here.session !== session || here.turn !== turn) location.hash = hashOf(session, turn);
   };
   const tabs = new Tabs(`splice ${base.pathname}`, (session) => chat.heard(session));
   const streams = new Streams({
