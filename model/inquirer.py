@@ -1,17 +1,19 @@
 """What may be asked of an engine between turns, by name. The engine itself is in `engine`."""
 
+from abc import ABC, abstractmethod
 from typing import Any
 
 from model.messages import Residency, TableView, TierName
 
 
-class Inquirer:
+class Inquirer(ABC):
     """Asks; each call raises EngineUnavailableError while there is nobody to answer."""
 
+    @abstractmethod
     async def _query(
         self, name: str, argument: str | None = None, tier: TierName | None = None
     ) -> Any:  # noqa: ANN401 (by name)
-        raise NotImplementedError
+        """Put the question to the process that runs, and wait for its answer."""
 
     async def evict(self, conversation_id: str | None = None) -> int:
         """Drop a conversation's cached blocks (None: all that are not running); how many."""
