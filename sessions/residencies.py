@@ -13,12 +13,12 @@ import logging
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from model.engine import Engine, EngineState
 from model.errors import ModelError
 from model.messages import Residency, TierName
+from sessions.background import Background
 from sessions.errors import StoreUnavailableError
 from sessions.store import Store
 from sessions.types import Session, Turn
@@ -30,7 +30,7 @@ PAUSE_S = 0.25
 """Behind a turn the engine is asked soon, but not for each of many that end together."""
 
 
-class Residencies:
+class Residencies(Background):
     """An async context manager: while it is open, it keeps up with the engine."""
 
     def __init__(
@@ -49,22 +49,6 @@ class Residencies:
         self._known: dict[str, Residency] | None = None
         self._written: dict[str, dict[str, Any]] | None = None
         self._is_news = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
-
-    async def __aenter__(self) -> Self:
-        self._task = asyncio.get_running_loop().create_task(self._run())
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        assert self._task is not None
-        self._task.cancel()
-        with suppress(asyncio.CancelledError):
-            await self._task
 
     def touch(self) -> None:
         """Something has changed: ask soon."""

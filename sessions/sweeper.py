@@ -9,11 +9,10 @@ import logging
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime, timedelta
-from types import TracebackType
-from typing import Self
 
 from model.engine import Engine
 from model.errors import ModelError
+from sessions.background import Background
 from sessions.errors import StoreUnavailableError
 from sessions.store import Store
 from sessions.types import SessionId
@@ -23,7 +22,7 @@ logger = logging.getLogger(__name__)
 SWEEP_S = 60.0
 
 
-class Sweeper:
+class Sweeper(Background):
     """An async context manager: while it is open, it sweeps now and then."""
 
     def __init__(
@@ -43,22 +42,6 @@ class Sweeper:
         self._is_woken = asyncio.Event()
         # Those that a fork needs something of are due for as long as it lives.
         self._swept: frozenset[SessionId] = frozenset()
-        self._task: asyncio.Task[None] | None = None
-
-    async def __aenter__(self) -> Self:
-        self._task = asyncio.get_running_loop().create_task(self._run())
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        assert self._task is not None
-        self._task.cancel()
-        with suppress(asyncio.CancelledError):
-            await self._task
 
     async def sweep(self) -> int:
         """Purge what is due; how many sessions are gone now."""
