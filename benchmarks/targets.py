@@ -15,11 +15,16 @@ from splice.events import MetricsEvent, TextDelta
 
 @dataclass(slots=True)
 class TurnTimes:
-    """One reply, in seconds on the client's clock; `token_s` are the arrivals of its pieces."""
+    """One reply, in seconds on the client's clock; `token_s` are the arrivals of its pieces.
+
+    `num_prompt` counts the whole prompt's tokens, `num_cached` those of them that were reused, and
+    None where the server doesn't say.
+    """
 
     sent_s: float
     token_s: list[float] = field(default_factory=list)
     text: str = ""
+    num_prompt: int = 0
     num_tokens: int = 0
     num_cached: int | None = None
 
@@ -83,8 +88,9 @@ class _SessionChat:
                 times.token_s.append(time.perf_counter())
                 times.text += event.delta
             elif isinstance(event, MetricsEvent):
+                times.num_prompt = event.metrics.input_tokens
+                times.num_tokens = event.metrics.output_tokens
                 times.num_cached = event.metrics.reused
-        times.num_tokens = reply_tokens
         return times
 
 
@@ -144,6 +150,7 @@ class _CompletionsChat:
                     times.token_s.append(time.perf_counter())
                     times.text += piece
             if usage := chunk.get("usage"):
+                times.num_prompt = usage["prompt_tokens"]
                 times.num_tokens = usage["completion_tokens"]
                 details = usage.get("prompt_tokens_details") or {}
                 times.num_cached = details.get("cached_tokens")

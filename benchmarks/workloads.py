@@ -43,6 +43,11 @@ class Workload:
             num_words = self.first_user_words
         return words(num_words, f"{self.name} user {chat} {turn} {round_number}")
 
+    @property
+    def longest(self) -> int:
+        """How many turns the longest chat has."""
+        return 1 + max(turn for _, turn in self.order())
+
     def order(self) -> Iterator[tuple[int, int]]:
         """(chat, turn) in the order in which they are sent when one follows the other."""
         if not self.returns:
@@ -76,8 +81,8 @@ WORKLOADS = {
             system_words=1000, is_system_shared=True, user_words=40,
         ),
         Workload(
-            name="zipf", num_chats=12, num_at_once=1, num_turns=4,
-            system_words=200, is_system_shared=True, user_words=40, returns=True,
+            name="zipf", num_chats=15, num_at_once=1, num_turns=4,
+            system_words=400, is_system_shared=False, user_words=20, reply_tokens=16, returns=True,
         ),
         Workload(
             name="document", num_chats=2, num_at_once=1, num_turns=5,
@@ -89,6 +94,12 @@ WORKLOADS = {
         ),
     )
 }  # fmt: skip
+
+WARM_UP = Workload(
+    name="warm-up", num_chats=1, num_at_once=1, num_turns=2,
+    system_words=50, is_system_shared=False, user_words=10,
+)  # fmt: skip
+"""What every target gets before it is measured, so that no first call is."""
 
 
 def words(num: int, seed: str) -> str:
