@@ -10,7 +10,7 @@ PROGRAMS = {
     "micro": "time what bookkeeping costs behind histories of up to 32,000 tokens",
     "multiturn": "drive running servers, Splice and peers, with the same chats",
     "reuse": "time a new turn behind a long history with the embedded model",
-    "tiers": "time restoring against bare copies, and returning conversations with and without",
+    "tiers": "time restoring, and conversations that return, with and without tiers and to peers",
 }
 
 

@@ -5,7 +5,9 @@ checks included, over the bare copy or read of as many bytes in the same run, al
 
 `returning`: conversations that together need five times the device's pool come back by a Zipf law,
 one after the other, to the same engine with its disk tier and without one; the time is what passes
-on this side of the engine's process from the request to the first token.
+on this side of the engine's process from the request to the first token. Given running servers
+(`--splice URL --without-tiers URL --peer NAME=URL …`) it is these that they come back to, over
+HTTP, and as peers any that speak OpenAI's chat completions.
 """
 
 import argparse
@@ -19,6 +21,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from benchmarks import multiturn, returns
 from model.config import EngineConfig, Mode, SamplingParams
 from model.engine import Engine
 from model.messages import (
@@ -52,6 +55,9 @@ class Turn:
 def main(arguments: list[str]) -> int:
     """Measure and print. The exit code."""
     options = _parser().parse_args(arguments)
+    if options.splice or options.without_tiers or options.peer:
+        returns.compare(options)
+        return 0
     with tempfile.TemporaryDirectory(dir=options.folder) as folder:
         config = EngineConfig(
             model=options.model,
@@ -243,4 +249,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--conversations", type=int, default=20)
     parser.add_argument("--tokens", type=int, default=800, help="of one conversation")
     parser.add_argument("--turns", type=int, default=60)
+    parser.add_argument("--without-tiers", metavar="URL", help="a running one with its tiers off")
+    multiturn.add_options(parser)
     return parser
