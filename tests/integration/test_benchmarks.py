@@ -6,6 +6,7 @@ import re
 import pytest
 
 from benchmarks import reuse
+from tests.support.fake_engine import INFO
 from tests.support.tiny_gguf import write_tiny_gguf
 
 
@@ -25,6 +26,14 @@ def test_reuse_prints_a_row_for_each_history_with_what_was_computed(arguments, c
     )
     # With reuse the new tokens and the reply's one token that was never fed.
     assert rows == [("20", "6", "25"), ("40", "6", "45")]
+
+
+def test_the_cut_is_what_reuse_takes_off_the_time_to_the_first_token():
+    pairs = [(reuse.Turn(6, kept, (1,)), reuse.Turn(25, 1.0, (1,))) for kept in (0.1, 0.2, 0.4)]
+
+    (row,) = reuse.table(INFO, [reuse.Comparison(20, 5, pairs)])[2:]
+
+    assert row.endswith("5.0x  (2.5 to 10.0)  80.0%")
 
 
 def test_reuse_gives_every_sample_as_json(arguments, capsys):
