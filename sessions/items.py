@@ -26,13 +26,18 @@ class Items:
         self._clock = clock
 
     async def put(
-        self, owner: OwnerId, session_id: SessionId, messages: Sequence[InputMessage]
+        self,
+        owner: OwnerId,
+        session_id: SessionId,
+        messages: Sequence[InputMessage],
+        client_turn_id: str | None = None,
     ) -> Turn:
-        """Put messages behind the head, as a turn without a reply.
+        """Put messages behind the head, as a turn without a reply; the same `client_turn_id` with
+        the same messages gives the turn that there is.
 
         Raises SessionBusyError while the head runs.
         """
-        return await self._admission.put(owner, session_id, tuple(messages))
+        return await self._admission.put(owner, session_id, tuple(messages), client_turn_id)
 
     async def listed(self, owner: OwnerId, session_id: SessionId) -> tuple[Item, ...]:
         """What the head's branch says, oldest first; of a turn that still runs nothing."""

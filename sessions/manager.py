@@ -22,6 +22,7 @@ from sessions.config import ManagerConfig as ManagerConfig  # as its callers kno
 from sessions.ephemeral import EphemeralTurns
 from sessions.errors import ConflictError, SessionNotFoundError
 from sessions.items import Items
+from sessions.keyed_openings import KeyedOpenings
 from sessions.opening import Opener
 from sessions.places import Places
 from sessions.preparation import Preparations
@@ -37,6 +38,7 @@ from sessions.token_log import TurnLog
 from sessions.transfer import Importer
 from sessions.turn import Collaborators
 from sessions.types import (
+    ForkOptions,
     OwnerId,
     Page,
     Session,
@@ -70,6 +72,7 @@ class SessionManager:
             max_input_chars=config.max_input_chars,
             delete_grace_s=config.delete_grace_s,
         )
+        self.keyed = KeyedOpenings(store)
         self.importer = Importer(
             store=store, engine=engine, clock=clock, max_input_chars=config.max_input_chars
         )
@@ -231,15 +234,10 @@ class SessionManager:
             await self._engine.release(session_id)
 
     async def fork(
-        self,
-        owner: OwnerId,
-        session_id: SessionId,
-        *,
-        at: TurnId | None = None,
-        title: str | None = None,
+        self, owner: OwnerId, session_id: SessionId, **options: Unpack[ForkOptions]
     ) -> Session:
         """A new session that goes on behind a turn of this one (its head by default)."""
-        return await self._opener.fork(owner, session_id, at=at, title=title)
+        return await self._opener.fork(owner, session_id, **options)
 
     async def move_head(
         self,

@@ -167,9 +167,18 @@ class Untitled:
     reply: str
 
 
-class SessionOptions(TypedDict, total=False):
-    """What a new session may be given."""
+class ForkOptions(TypedDict, total=False):
+    """What a fork may be given; `at` is the head by default, `id` one of a `KeyedOpenings`."""
 
+    id: SessionId
+    at: TurnId | None
+    title: str | None
+
+
+class SessionOptions(TypedDict, total=False):
+    """What a new session may be given; `id` is one of a `KeyedOpenings`."""
+
+    id: SessionId
     title: str | None
     instructions: str | None
     reasoning: ReasoningPolicy

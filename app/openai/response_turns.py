@@ -188,11 +188,15 @@ class ResponseTurns:
             shown=shown,
         )
 
-    async def submit(self, body: ResponseBody, place: Place) -> Turn:
-        """Begin a stored response; what was opened for it alone goes if it can't begin."""
+    async def submit(self, body: ResponseBody, place: Place, key: str | None = None) -> Turn:
+        """Begin a stored response; what was opened for it alone goes if it can't begin.
+
+        Within a conversation the same `key` gives the same response again.
+        """
         request = await self.request_of(body, place)
         if body.conversation is not None:
             assert place.session is not None, "a conversation was found"
+            request = replace(request, client_turn_id=key)
             return await self._manager.submit(self._owner, place.session.id, request)
         session, is_new = await self._session_for(place)
         try:

@@ -124,7 +124,7 @@ class FakeManager:
         self._check()
         options["sampling"] = options.get("sampling") or {}
         session = Session(
-            id=SessionId(f"conv_{next(self._ids)}"),
+            id=options.pop("id", None) or SessionId(f"conv_{next(self._ids)}"),
             owner=owner,
             title=title,
             instructions=instructions,
@@ -276,9 +276,9 @@ class FakeManager:
         turn = await self.turn(owner, turn_id)
         return self.end(turn_id, TurnStatus.CANCELLED) if turn.status.is_active else turn
 
-    async def fork(self, owner, session_id, *, at=None, title=None) -> Session:
+    async def fork(self, owner, session_id, *, at=None, title=None, **options) -> Session:
         origin = await self.get(owner, session_id)
-        session = await self.create(owner, title=title)
+        session = await self.create(owner, title=title, **options)
         session = replace(session, forked_from=at or origin.head_turn_id)
         self.sessions[session.id] = session
         return session
