@@ -1,4 +1,4 @@
-"""`Idempotency-Key`: what opens a session or goes into one is done once, however often it is sent."""
+"""`Idempotency-Key`: what opens a session or goes into one is done once, not at every sending."""
 
 import asyncio
 
