@@ -98,6 +98,18 @@ class Feed:
                 self.unread.set()
 
 
+class FakeKeyed:
+    """Knows a session by its key, whatever was asked for."""
+
+    def __init__(self) -> None:
+        self._opened: dict[tuple[str, str], Session] = {}
+
+    async def opened(self, owner, key, _asked, make) -> Session:
+        if (owner, key) not in self._opened:
+            self._opened[owner, key] = await make(None)
+        return self._opened[owner, key]
+
+
 class FakeManager:
     """Sessions and turns in dictionaries."""
 
@@ -112,6 +124,7 @@ class FakeManager:
         self.is_draining = False
         self.catalog = FakeCatalog()
         self.ephemeral = FakeEphemeral()
+        self.keyed = FakeKeyed()
         self.presence = FakePresence()
         self._ids = itertools.count(1)
 
