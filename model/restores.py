@@ -25,8 +25,8 @@ from model.parked_tables import ParkedTable
 from model.prefix_index import BlockHash, BlockHasher
 from model.sequence import RestoredRun, Sequence
 from model.tiers.base import Record
+from model.tiers.jobs import Item, Transfer
 from model.tiers.tier import Tier
-from model.tiers.transfers import Item, Transfer
 
 _MIN_PATIENCE_S = 0.5
 """A restore may take as long as computing would, but at least this: that cost is an estimate."""
@@ -260,6 +260,7 @@ class Restores:
                 num_computed_tokens=num_tokens,
                 parked_s=now_s,
                 tail_key=records[-1].key,
+                is_single_use=request.conversation_id is None,
             )
         )
 
