@@ -87,6 +87,8 @@ class CpuStorage:
         self._keys: list[BlockHash | None] = []
         self._slots: dict[BlockHash, int] = {}
         self._records: dict[BlockHash, Record] = {}
+        # What their headers must be: quicker to compare with than to make again.
+        self._headers: dict[BlockHash, bytes] = {}
         self._free: list[int] = []
         self._zeros = bytes(identity.block_bytes)
         self._lock = threading.Lock()
@@ -110,13 +112,12 @@ class CpuStorage:
         self._bytes = self._mapped()
         num_slots = min(self.quota_bytes, len(self._bytes)) // self._slot_bytes
         self._keys = [None] * num_slots
-        self._slots, self._records, self._free = {}, {}, []
+        self._slots, self._records, self._headers, self._free = {}, {}, {}, []
         for slot in reversed(range(num_slots)):
             header = self._format.parse(self._header(slot))
             self._keys[slot] = header.record.key if header else None
             if header and header.is_live and header.record.key not in self._slots:
-                self._slots[header.record.key] = slot
-                self._records[header.record.key] = header.record
+                self._admit(header.record, slot, bytes(self._header(slot)))
             else:
                 self._free.append(slot)
                 if self._header(slot)[:1] not in (_NEVER_WRITTEN, ERASED):
@@ -174,7 +175,8 @@ class CpuStorage:
         """Free slots by the records' places; nobody else looks at them until they are sealed."""
         taken: dict[int, int] = {}
         for place, record in enumerate(records):
-            if record.key in self._slots or not self._free:
+            is_known = record.key in self._slots or record in records[:place]
+            if is_known or not self._free:
                 continue
             slot = taken[place] = self._free.pop()
             at = slot * self._slot_bytes
@@ -190,17 +192,20 @@ class CpuStorage:
         self._checksum(slot)[:] = record_checksum(header, self._payload(slot))
         with self._lock:
             self._bytes[at : at + 1] = header[:1]
-            self._slots[record.key] = slot
-            self._records[record.key] = record
+            self._admit(record, slot, header)
+
+    def _admit(self, record: Record, slot: int, header: bytes) -> None:
+        self._slots[record.key] = slot
+        self._records[record.key] = record
+        self._headers[record.key] = header
 
     def read(self, record: Record, into: memoryview) -> None:
         """Copy a block's bytes out and verify the copy, which is in the CPU's cache then. Any
         thread may read."""
         into = into.cast("B")
         with self._lock:
-            slot = self._slots.get(record.key)
-            if slot is not None:
-                into[:] = self._payload(slot)
+            slot = self._slot_of(record)
+            into[:] = self._payload(slot)
             self._verify(record, slot, into)
 
     def read_all(self, records: Sequence[Record], into: Sequence[memoryview]) -> Iterator[None]:
@@ -213,17 +218,23 @@ class CpuStorage:
         """A block's bytes where they are, verified; not to be written, and right until the record
         is removed or erased, so for the thread that does so. Raises RecordLostError."""
         with self._lock:
-            slot = self._slots.get(record.key)
-            payload = self._payload(slot) if slot is not None else memoryview(b"")
+            slot = self._slot_of(record)
+            payload = self._payload(slot)
             self._verify(record, slot, payload)
             return payload
 
-    def _verify(self, record: Record, slot: int | None, payload: memoryview) -> None:
+    def _slot_of(self, record: Record) -> int:
+        slot = self._slots.get(record.key)
         if slot is None:
             raise RecordLostError("there is no such record")
-        header = self._header(slot)
-        is_right = self._format.nonce_of(header, record) is not None
-        if not is_right or record_checksum(header, payload) != self._checksum(slot):
+        return slot
+
+    def _verify(self, record: Record, slot: int, payload: memoryview) -> None:
+        at = slot * self._slot_bytes
+        head = bytes(self._bytes[at : at + HEADER_BYTES + CHECKSUM_BYTES])
+        header = self._headers[record.key]
+        is_right = self._records[record.key] == record
+        if not is_right or head != header + record_checksum(header, payload):
             self._wipe(slot)
             self._release(record.key)
             raise RecordLostError("a record in the CPU tier's memory isn't what was written")
@@ -263,6 +274,7 @@ class CpuStorage:
         """Let go of the memory; its owner keeps it, and the next process finds what is in it."""
         with self._lock:
             self._keys, self._slots, self._records, self._free = [], {}, {}, []
+            self._headers = {}
             self._bytes.release()
             self._bytes = memoryview(b"")
         if self._map is not None:
@@ -273,7 +285,7 @@ class CpuStorage:
 
     def _release(self, key: BlockHash) -> None:
         self._free.append(self._slots.pop(key))
-        del self._records[key]
+        del self._records[key], self._headers[key]
 
     def _wipe(self, slot: int) -> None:
         at = slot * self._slot_bytes
