@@ -27,6 +27,8 @@ _MAX_BLOCKS = 32
 """As many as a spill has (`spills`)."""
 _BUFFER_BYTES = 32 << 20
 """What a batch takes up on either side: enough that starting a copy costs nothing beside it."""
+_IN_PLACE_BYTES = 4 << 20
+"""Nothing is won by more, and what is given up in the middle of a batch is lost."""
 
 
 class Lane(Protocol):
@@ -106,7 +108,7 @@ class InPlaceCarrier:
         block_size: int,
     ) -> None:
         self.block_bytes = block_bytes
-        self.max_blocks = max(1, min(_MAX_BLOCKS, _BUFFER_BYTES // block_bytes))
+        self.max_blocks = max(1, min(_MAX_BLOCKS, _IN_PLACE_BYTES // block_bytes))
         self._view = view
         self._copy = copy
         self._block_size = block_size
