@@ -139,7 +139,7 @@ def test_what_was_given_up_before_its_conversation_was_deleted_is_in_no_file(con
     folder = config.kv_dir
     config = replace(
         config,
-        disk_tier_bytes=12 * record_bytes,  # nine live ones
+        disk_tier_bytes=40 * record_bytes,  # 32 live ones, so that there is room for dead ones
         eviction=EvictionPolicy.LRU,
         spill_to_disk_after_s=0.0,
     )
@@ -152,7 +152,7 @@ def test_what_was_given_up_before_its_conversation_was_deleted_is_in_no_file(con
     payloads = [bytes(view) for view in carrier.fetch(blocks)]
     assert all(is_anywhere(folder, payload) for payload in payloads)
 
-    life.turn("two", PROMPT[::-1] * 3, conversation_id="second")
+    life.turn("two", PROMPT[::-1] * 12, conversation_id="second")
     life.store()
     tier = life.core.cache.tiering.tiers()[0]
     assert dict(tier.stats().counts)["evicted"] > 0
