@@ -1,8 +1,8 @@
 """`splice kv ls | stats | verify | gc`: what the tiers hold, asked of the server that runs.
 
 `ls` shows the sessions of the key's owner; the others need a key with the scope `admin` where there
-are keys. While no server answers, `ls`, `stats` and `verify` look into the folder itself, which its
-lock refuses as long as a server has it.
+are keys. While no server answers, `ls`, `stats` and `verify` look into the folder itself; `verify`
+changes what it finds damaged, and is refused as long as a server has the folder's lock.
 """
 
 import json

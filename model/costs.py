@@ -87,6 +87,10 @@ class CostModel:
         """To restore so many blocks in one transfer."""
         return self._restore[tier].seconds(1.0, self._megabytes(num_blocks)) if num_blocks else 0.0
 
+    def restore_more_s(self, tier: TierName, num_blocks: int) -> float:
+        """To restore so many blocks more in a transfer that is made anyway."""
+        return self.restore_s(tier, num_blocks + 1) - self.restore_s(tier, 1)
+
     def num_blocks_to_restore(self, start: int, end: int, runs: Sequence[TierRun]) -> int:
         """How many blocks of `runs`, which hold the tokens from `start` to `end`, to restore so
         that restoring them and computing the others takes least; all of them while either cost is
