@@ -141,6 +141,33 @@ async def test_a_form_and_a_demanded_call_hold_the_reply(front, client):
     assert made.text.format.type == "json_schema"
 
 
+@pytest.mark.parametrize("tool", [WEATHER, {**WEATHER, "strict": True}], ids=["free", "strict"])
+async def test_a_reply_with_tools_and_a_form_has_the_form_or_calls(front, client, tool):
+    schema = {"type": "object", "properties": {"degrees": {"type": "integer"}}}
+    asked = {
+        "input": "x",
+        "tools": [tool],
+        "text": {"format": {"type": "json_schema", "name": "a", "schema": schema}},
+    }
+    front.engine.replies += [FakeReply(pieces=(CALL,)), FakeReply(pieces=('{"degrees": 3}',))]
+    called, answered = [await client.responses.create(**asked) for _ in range(2)]
+
+    for request in front.engine.requests:
+        assert all(word in request.params.grammar.text for word in ("weather", "degrees"))
+    assert [item.type for item in called.output] == ["function_call"]
+    assert answered.output_text == '{"degrees": 3}'
+
+
+async def test_a_tool_that_is_named_is_called_once(front, client):
+    named = {"type": "function", "name": "weather"}
+    await client.responses.create(input="x", tools=[WEATHER], tool_choice=named)
+    await client.responses.create(input="x", tools=[WEATHER], tool_choice="required")
+
+    once, often = (request.params.grammar.text for request in front.engine.requests)
+    assert "sep call" not in once
+    assert "sep call" in often
+
+
 async def test_a_conversation_is_compacted_to_an_item_that_stands_for_it(front, client):
     first = await client.responses.create(input="one", instructions="Be brief.")
     front.engine.replies.append(FakeReply(pieces=("We said ", "one.")))
