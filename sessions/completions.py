@@ -14,7 +14,7 @@ from typing import cast
 
 from model.config import SamplingParams
 from model.engine import Engine
-from model.errors import ContextLengthError, EngineUnavailableError
+from model.errors import EngineUnavailableError
 from model.messages import FinishReason, GenerationEvent, GenerationFinished, GenerationRequest
 from sessions.chat_index import ChatIndex, KnownChat, chain, follow
 from sessions.completion_events import (
@@ -31,12 +31,9 @@ from sessions.rendering import Renderer
 from sessions.reply_parser import ParsedReply
 from sessions.stateless_prompt import StatelessComposer, StatelessPrompt
 from sessions.tools import check_tools
-from sessions.truncation import Truncated, Truncation, truncate, without_turns
+from sessions.truncation import Truncated, Truncation, make_room, truncate, without_turns
 from sessions.types import OwnerId
 from sessions.validation import MAX_INPUT_CHARS, check_chat
-
-_SHARE_LEFT = 0.75
-"""Of the context, when a chat that has outgrown it loses its beginning."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -238,9 +235,7 @@ class Completions:
             return len(renderer.whole(some, tools=asked.tools, clock_at=clock_at))
 
         if asked.truncation is Truncation.AUTO and count(messages) >= limit:
-            # With some room, so that the turns to come go on behind the same beginning.
-            with suppress(ContextLengthError):
-                return truncate(messages, count, int(limit * _SHARE_LEFT), asked.truncation)
+            return make_room(messages, count, limit)
         return truncate(messages, count, limit, asked.truncation)
 
     async def _composed(self, owner: OwnerId, asked: CompletionRequest) -> _Chat:

@@ -233,8 +233,34 @@ async def test_a_conversation_that_is_too_long_is_refused_or_loses_its_oldest_tu
     cut = await client.responses.create(**asked, truncation="auto")
 
     assert (cut.status, cut.truncation) == ("completed", "auto")
-    assert cut.splice["dropped_turns"] == 1
+    assert cut.splice["dropped_turns"] == 2
     assert cut.usage.input_tokens < made.usage.total_tokens
+
+
+async def test_a_conversation_that_lost_turns_goes_on_behind_what_was_left(front, client):
+    made, asked = None, {"instructions": "Be brief.", "truncation": "auto"}
+    for number in range(6):
+        made = await client.responses.create(
+            input=f"{number} " * 60, previous_response_id=made.id if made else None, **asked
+        )
+    limit = made.usage.total_tokens
+    front.engine.becomes(max_context_tokens=limit)
+
+    cut = await client.responses.create(input="x", previous_response_id=made.id, **asked)
+    assert cut.usage.input_tokens < limit * 3 / 4  # there is room for a reply
+    dropped = cut.splice["dropped_turns"]
+    assert dropped > 0
+    for _ in range(3):
+        before = front.engine.requests[-1].token_ids
+        cut = await client.responses.create(input="x", previous_response_id=cut.id, **asked)
+        assert front.engine.requests[-1].token_ids[: len(before)] == before
+        assert cut.splice["dropped_turns"] == dropped
+        assert cut.usage.input_tokens_details.cached_tokens >= len(before)
+    with pytest.raises(openai.BadRequestError) as caught:
+        await client.responses.create(
+            input="x", previous_response_id=cut.id, instructions="Be brief."
+        )
+    assert caught.value.code == "context_length_exceeded"
 
 
 async def test_events_answers_and_frames_are_as_the_document_says(front):
