@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field
 
-from app.item_schemas import Answer, AnyItem, AnyPart
+from app.item_schemas import Answer, AnyItem, AnyPart, TokenLogprob
 
 
 class ErrorDetail(Answer):
@@ -234,7 +234,7 @@ class DeltaEvent(InItem):
 
     type: Literal["response.output_text.delta"]
     delta: str
-    logprobs: list[Any]
+    logprobs: list[TokenLogprob]
 
 
 class ReasoningDeltaEvent(InItem):
@@ -278,7 +278,7 @@ class TextEvent(InItem):
 
     type: Literal["response.output_text.done"]
     text: str
-    logprobs: list[Any]
+    logprobs: list[TokenLogprob]
 
 
 class MetricsEvent(NumberedEvent, MetricsAnswer):

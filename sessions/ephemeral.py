@@ -271,7 +271,7 @@ class EphemeralTurns:
         return to_usage(started.claim, finished, reasoning_tokens=reasoning)
 
     def _reading(self, turn: Turn) -> Reading | None:
-        return reading(turn, self._composer.renderer.calling, self._engine.info.eos_token_ids)
+        return reading(turn, self._composer.renderer, self._engine.info.eos_token_ids)
 
     async def _keep(self, begun: _Begun, ended: Turn) -> bool:
         if ended.status is not TurnStatus.COMPLETED:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from model.config import SamplingParams
 from model.grammar import Grammar
 from sessions.calling import Calling
+from sessions.rendering import Renderer
 from sessions.shown_reply import Reading
 from sessions.terms import Terms
 from sessions.types import Turn
@@ -17,15 +18,16 @@ def held(turn: Turn, calling: Calling) -> SamplingParams:
     return turn.params if grammar is None else replace(turn.params, grammar=grammar)
 
 
-def reading(turn: Turn, calling: Calling, ends: Collection[int]) -> Reading | None:
+def reading(turn: Turn, renderer: Renderer, ends: Collection[int]) -> Reading | None:
     """How a turn's reply is taken apart; None if it is not. `ends` are the ids that end replies."""
-    terms = turn.terms
+    terms, calling = turn.terms, renderer.calling
     if not terms.is_parsed:
         return None
     is_bound = _grammar(terms, calling) is not None
     return Reading(
         parser=calling.parser(terms.choice.of(terms.tools), is_bound=is_bound),
         unseen=lambda ids: calling.unseen([i for i in ids if i not in ends]),
+        spell=renderer.tokens,
     )
 
 

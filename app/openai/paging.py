@@ -16,7 +16,9 @@ def check_includes(request: web.Request) -> None:
     """Refuse what can't be included; what there is none of, or what is always there, is ignored."""
     named = [*request.query.getall("include[]", []), *request.query.getall("include", [])]
     if "message.output_text.logprobs" in named:
-        raise UnsupportedInputError("log probabilities are not kept", param="include")
+        raise UnsupportedInputError(
+            "log probabilities are shown with their response only", param="include"
+        )
 
 
 def page_of(request: web.Request, oldest_first: list[Json]) -> Json:
