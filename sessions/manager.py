@@ -299,6 +299,7 @@ class SessionManager:
             owner,
             partial(self._admission.submit, owner, session_id, request),
             partial(self._repetitions.submitted, owner, session_id, request),
+            goes_on=request.goes_on,
         )
 
     async def regenerate(

@@ -264,7 +264,8 @@ class Turn:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnRequest:
     """What a caller asks for. `parent` None continues the session's head; `parent_given` tells an
-    explicit None (a new root) from a missing one."""
+    explicit None (a new root) from a missing one. `goes_on` False: it is cancelled if whoever waits
+    for it to begin is."""
 
     input: tuple[InputMessage, ...]
     params: SamplingParams
@@ -273,6 +274,7 @@ class TurnRequest:
     parent_given: bool = False
     metadata: dict[str, str] = field(default_factory=dict)
     terms: Terms = PLAIN
+    goes_on: bool = True
 
 
 # What a turn's feed holds, one for each wire event, so that a position in the feed is the event's

@@ -5,13 +5,15 @@ with it; one that follows an earlier turn begins a fork; one that follows nothin
 A response that is not stored has no rows; it may follow stored ones.
 """
 
+import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
 from aiohttp import web
 
-from app.errors import DOMAIN_ERRORS, RequestError
+from app.errors import RequestError
 from app.keys import CONFIG, ENGINE, MANAGER
 from app.openai.input_items import Given, Reference, read_items
 from app.openai.models import is_served, model_not_found
@@ -24,6 +26,7 @@ from app.sampling import default_params
 from sessions.errors import (
     InvalidInputError,
     ItemNotFoundError,
+    NotFoundError,
     SessionNotFoundError,
     TurnNotFoundError,
     UnavailableError,
@@ -189,20 +192,25 @@ class ResponseTurns:
         )
 
     async def submit(self, body: ResponseBody, place: Place) -> Turn:
-        """Begin a stored response; what was opened for it alone goes if it can't begin."""
-        request = await self.request_of(body, place)
+        """Begin a stored response. What was opened for it alone goes if it can't begin; it is
+        cancelled if whoever waits for that is, unless it is to go on without them."""
+        request = replace(await self.request_of(body, place), goes_on=body.is_background)
         if body.conversation is not None:
             assert place.session is not None, "a conversation was found"
             return await self._manager.submit(self._owner, place.session.id, request)
-        session, is_new = await self._session_for(place)
+        session, is_unused = await self._session_for(place)
         try:
             parent = place.parent.id if place.parent is not None and place.session else None
             request = replace(self._told_anew(request, place), parent=parent)
-            return await self._manager.submit(self._owner, session.id, request)
-        except (*DOMAIN_ERRORS, RequestError):
-            if is_new:
-                await self._manager.delete(self._owner, session.id)
+            turn = await self._manager.submit(self._owner, session.id, request)
+            is_unused = False
+            return turn
+        except asyncio.CancelledError:
+            is_unused = False  # the turn begins all the same, to go on or to end
             raise
+        finally:
+            if is_unused:
+                await self._manager.delete(self._owner, session.id)
 
     async def stream(
         self, body: ResponseBody, place: Place, *, keeps: bool = False
@@ -231,8 +239,10 @@ class ResponseTurns:
         return await self._manager.fork(self._owner, session.id, at=parent.id), True
 
     def _told_anew(self, request: TurnRequest, place: Place) -> TurnRequest:
-        """A stored response behind one without rows has all that was said in its own input."""
-        if place.session is not None or place.parent is None:
+        """A stored response behind one without rows has all that was said in its own input, unless
+        a summary stands for it."""
+        is_told = place.session is not None or request.terms.summary is not None
+        if is_told or place.parent is None:
             return request
         said: list[InputMessage] = []
         for turn in self._manager.ephemeral.told(place.parent.id):
@@ -274,4 +284,5 @@ async def attached(
                 yield number, event
     finally:
         if not is_over:
-            await manager.cancel(owner, turn_id)
+            with suppress(NotFoundError):  # deleted while it was read
+                await manager.cancel(owner, turn_id)
