@@ -131,7 +131,7 @@ class Completions:
             async with aclosing(events):
                 async for event in events:
                     if isinstance(event, CompletionFinished):
-                        await self._remember(chat, request, event)
+                        await self._remember(owner, chat, request, event)
                     yield event
         finally:
             self._leave(owner, request_id)
@@ -242,8 +242,8 @@ class Completions:
         messages, tools, composer = asked.messages, asked.tools, self._ready.composer
         keys = chain(owner, self._engine.info.fingerprint, tools, messages)
         clock_at = None if self._clock is None else self._clock()
-        found = self._index.find(keys, messages)
-        known = self._index.find_part(keys) if found is None else found[1]
+        found = self._index.find(owner, keys, messages)
+        known = self._index.find_part(owner, keys) if found is None else found[1]
         if known is not None and known.num_dropped and asked.truncation is Truncation.DISABLED:
             found = known = None
         replies: tuple[tuple[int, str], ...] = ()
@@ -293,7 +293,7 @@ class Completions:
         return self._ready.public.count(chat.messages, chat.clock_at)
 
     async def _remember(
-        self, chat: _Chat, request: GenerationRequest, event: CompletionFinished
+        self, owner: OwnerId, chat: _Chat, request: GenerationRequest, event: CompletionFinished
     ) -> None:
         """Know the chat with its reply, which its client will send back."""
         if event.finished.reason is FinishReason.CANCELLED:
@@ -310,7 +310,7 @@ class Completions:
             replies=(*chat.replies, (len(chat.messages), event.finished.text)),
             num_dropped=chat.num_dropped_messages,
         )
-        self._index.put(follow(chat.key, _said(event.reply)), known)
+        self._index.put(owner, follow(chat.key, _said(event.reply)), known)
         for conversation_id in self._index.take_released():
             await self._engine.release(conversation_id)
 
