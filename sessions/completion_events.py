@@ -48,8 +48,8 @@ class CompletionStarted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplyPiece:
-    """More of the reply. `likelihoods` has, for each event, those of the tokens that made it, if they
-    were asked for and it is of the answer's text."""
+    """More of the reply. `likelihoods` has, for each event, those of the tokens that made it, if
+    they were asked for and it is of the answer's text."""
 
     events: tuple[ReplyEvent, ...]
     likelihoods: tuple[Likelihoods, ...]

@@ -1,4 +1,4 @@
-"""How likely a reply's tokens were, each told with the piece of the answer's text that it made. Pure.
+"""How likely a reply's tokens were, each told with the piece of the answer's text it made. Pure.
 
 Text comes later than its tokens: half a character waits, and so does what may yet become a stop
 string, a tag or a call. So tokens wait for their text and are known by their bytes in it.

@@ -11,7 +11,7 @@ Invariants:
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
-from itertools import chain, zip_longest
+from itertools import chain
 from typing import Any
 
 from sessions.call_scanner import CallBegun, CallDelta, CallDone
@@ -112,7 +112,8 @@ def told(index: int, item: OutputItem) -> Iterator[OutputEvent]:
     """All that is told of an item, as far as it is."""
     yield from begun(index, item)
     bare, start = _bare(item), 0
-    for length, likelihoods in zip_longest(item.lengths, item.likelihoods, fillvalue=()):
+    shares = item.likelihoods or ((),) * len(item.lengths)
+    for length, likelihoods in zip(item.lengths, shares, strict=True):
         piece = item.text[start : start + length]
         yield OutputEvent(OutputStep.DELTA, index, bare, piece, likelihoods)
         start += length
