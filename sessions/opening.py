@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
-from typing import Unpack
+from typing import TypedDict, Unpack
 
 from model.engine import Engine
 from sessions.admission import Admission
@@ -12,6 +12,14 @@ from sessions.prompt import PromptComposer
 from sessions.store import Store
 from sessions.types import OwnerId, Session, SessionId, SessionOptions, TurnId
 from sessions.validation import check_session
+
+
+class ForkOptions(TypedDict, total=False):
+    """Where a fork leaves its origin (absent: behind the head), and what it doesn't take over."""
+
+    at: TurnId | None
+    title: str | None
+    is_listed: bool
 
 
 class Opener:
@@ -58,9 +66,10 @@ class Opener:
         return session
 
     async def fork(
-        self, owner: OwnerId, session_id: SessionId, *, at: TurnId | None, title: str | None
+        self, owner: OwnerId, session_id: SessionId, **options: Unpack[ForkOptions]
     ) -> Session:
         """A new session that goes on behind a turn of this one (its head by default)."""
+        at, title = options.get("at"), options.get("title")
         if title is not None:
             check_session(title, None, {}, max_chars=self._max_input_chars)
         origin = await self._store.session(owner, session_id)
@@ -80,6 +89,7 @@ class Opener:
             forked_from=point,
             revision=1,
             is_pinned=False,
+            is_listed=options.get("is_listed", True),
             manifest=None,
             active=(),
             created_at=now,

@@ -14,6 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from sessions import purge, rows, search
 from sessions.errors import InvalidInputError, RevisionConflictError, SessionNotFoundError
 from sessions.manifests import ManifestStore
+from sessions.pages import Page, SessionFilter
 from sessions.queries import is_active
 from sessions.search_types import SearchPage
 from sessions.session_events import ChangeKind, SessionEvent, SessionNews, read_behind, record
@@ -27,10 +28,8 @@ from sessions.tables import (
 from sessions.title_store import TitleStore, index_title
 from sessions.types import (
     OwnerId,
-    Page,
     Session,
     SessionChange,
-    SessionFilter,
     SessionId,
     TurnId,
 )
@@ -318,7 +317,11 @@ async def _active_turns(
 
 
 def _filtered(owner: OwnerId, wanted: SessionFilter) -> Select[SessionRow]:
-    query = select(SessionRow).where(SessionRow.owner_id == owner, SessionRow.deleted_at.is_(None))
+    query = select(SessionRow).where(
+        SessionRow.owner_id == owner,
+        SessionRow.is_listed.is_(wanted.listed),
+        SessionRow.deleted_at.is_(None),
+    )
     if wanted.pinned is not None:
         query = query.where(SessionRow.is_pinned == wanted.pinned)
     if wanted.title_has is not None:

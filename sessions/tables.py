@@ -28,6 +28,7 @@ from sqlalchemy import (
     UniqueConstraint,
     false,
     text,
+    true,
 )
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 from sqlalchemy.types import TypeDecorator
@@ -119,7 +120,7 @@ class SessionRow(Row):
     """
 
     __tablename__ = "sessions"
-    __table_args__ = (Index("ix_sessions_recent", "owner_id", "updated_at", "id"),)
+    __table_args__ = (Index("ix_sessions_recent", "owner_id", "is_listed", "updated_at", "id"),)
 
     id: Mapped[str] = mapped_column(primary_key=True)
     owner_id: Mapped[str] = mapped_column(ForeignKey("owners.id"))
@@ -135,6 +136,7 @@ class SessionRow(Row):
     labels: Mapped[dict[str, Any]]
     settings: Mapped[dict[str, Any]]
     is_pinned: Mapped[bool] = mapped_column(server_default=false())
+    is_listed: Mapped[bool] = mapped_column(server_default=true())
     manifest: Mapped[dict[str, Any] | None]
     clock_at: Mapped[datetime]
     created_at: Mapped[datetime]

@@ -22,11 +22,11 @@ from sessions.errors import (
     SessionNotFoundError,
     TurnNotFoundError,
 )
+from sessions.pages import Page
 from sessions.types import (
     Item,
     ItemId,
     ItemKind,
-    Page,
     ReplyDelta,
     ReplyItemAdded,
     ReplyItemDone,
