@@ -50,6 +50,7 @@ class SessionAnswer(Answer):
     metadata: dict[str, str]
     sampling: dict[str, Any]
     pinned: bool
+    listed: bool
     auto_title: bool
     ttl_s: float
     priority: int
@@ -198,6 +199,7 @@ class ResponseEvent(NumberedEvent):
 
     type: Literal[
         "response.created",
+        "response.queued",
         "response.in_progress",
         "response.completed",
         "response.incomplete",

@@ -133,7 +133,10 @@ class ResponseTurns:
             input=await self.messages_of(body.input),
             params=self._params(body, place.session),
             metadata=body.metadata or {},
-            terms=self.terms_of(body, place, shown=body.shown(), has_reply=body.has_reply),
+            terms=replace(
+                self.terms_of(body, place, shown=body.shown(), has_reply=body.has_reply),
+                is_background=body.is_background,
+            ),
         )
         most = body.compact_threshold
         if most is None or place.parent is None:
@@ -233,10 +236,15 @@ class ResponseTurns:
         """The session that a response lies in, and whether it was opened for it."""
         session, parent = place.session, place.parent
         if session is None or parent is None:
-            return await self._manager.create(self._owner, is_auto_titled=False), True
+            return await self._opened(), True
         if session.head_turn_id == parent.id:
             return session, False
-        return await self._manager.fork(self._owner, session.id, at=parent.id), True
+        fork = await self._manager.fork(self._owner, session.id, at=parent.id, is_listed=False)
+        return fork, True
+
+    async def _opened(self) -> Session:
+        """A session that people find by its words only: agents make one with every response."""
+        return await self._manager.create(self._owner, is_auto_titled=False, is_listed=False)
 
     def _told_anew(self, request: TurnRequest, place: Place) -> TurnRequest:
         """A stored response behind one without rows has all that was said in its own input, unless
