@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import Any
 
 from sessions.errors import InvalidInputError
+from sessions.nesting import is_too_deep
 from sessions.token_text import is_text
 
 MAX_TOOLS = 128
@@ -113,6 +114,6 @@ def arguments_of(text: str) -> dict[str, Any]:
         is_whole = is_text(json.dumps(arguments, ensure_ascii=False))
     except (ValueError, RecursionError):
         return {"arguments": text}
-    if not is_whole:
+    if not is_whole or is_too_deep(arguments, text):
         return {"arguments": text}
     return arguments if isinstance(arguments, dict) else {"arguments": arguments}

@@ -127,6 +127,34 @@ async def test_tools_that_cannot_be_offered_are_refused_by_name(front, fields, p
     assert answer["error"]["param"] == param or "encrypted_content" in answer["error"]["param"]
 
 
+async def test_what_is_nested_too_deep_is_refused_wherever_it_stands(front):
+    deep = {"type": "object"}
+    for _ in range(240):
+        deep = {"a": deep}
+    tool = {"type": "function", "name": "f", "parameters": deep}
+    for path, body in (
+        ("/v1/responses", {"input": "x", "tools": [tool]}),
+        ("/v1/responses", {"input": "x", "text": {"format": {"schema": deep}}}),
+        (
+            "/v1/chat/completions",
+            {"messages": [{"role": "user", "content": "x"}], "tools": [{"function": tool}]},
+        ),
+    ):
+        status, answer = await front.call("POST", path, json=body)
+        assert (status, answer["error"]["code"]) == (400, "invalid_request")
+    async with front.client.ws_connect("/v1/responses") as ws:
+        await ws.send_json({"type": "response.steer", "input": deep})
+        assert (await receive(ws))["error"]["code"] == "invalid_request"
+        await ws.send_json({"type": "response.steer"})
+        assert (await receive(ws))["type"] == "response.steer.failed"
+
+
+async def test_nothing_cannot_be_summed_up(front):
+    status, answer = await front.call("POST", "/v1/responses/compact", json={"model": "default"})
+
+    assert (status, answer["error"]["param"]) == (400, "input")
+
+
 async def test_a_form_and_a_demanded_call_hold_the_reply(front, client):
     schema = {"type": "object", "properties": {"a": {"type": "integer"}}}
     made = await client.responses.create(
