@@ -67,12 +67,24 @@ class UtcTime(TypeDecorator[datetime]):
         return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
 
 
+class StoredText(TypeDecorator[str]):
+    """Text as both databases have it. What is stored has no NUL (`validation`), which PostgreSQL
+    refuses even in questions: an id that has one is another's that nobody has."""
+
+    impl = Text
+    cache_ok = True
+
+    def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:
+        """Put the sign for "no character" in a NUL's place."""
+        return None if value is None else value.replace("\0", "\N{REPLACEMENT CHARACTER}")
+
+
 class Row(DeclarativeBase):
     """Base of all rows; its metadata is what migrations are compared with."""
 
     metadata = MetaData(naming_convention=NAMING_CONVENTION)
     type_annotation_map = {  # noqa: RUF012 - SQLAlchemy reads it as a plain attribute
-        str: Text,
+        str: StoredText,
         datetime: UtcTime,
         dict[str, Any]: JSON(none_as_null=True),
         list[Any]: JSON,
