@@ -70,12 +70,15 @@ class Server:
             raise RefusalError(f"{self.url} is no Splice: {exc}") from exc
 
     def sessions(self) -> list[Json]:
-        """All of the owner's."""
-        found: list[Json] = []
-        page = self.ask("GET", "/v1/sessions?limit=100")
-        found += page["data"]
+        """All of the owner's, those that lists don't show unasked behind the others."""
+        return [*self._listed("true"), *self._listed("false")]
+
+    def _listed(self, listed: str) -> list[Json]:
+        query = f"/v1/sessions?limit=100&listed={listed}"
+        page = self.ask("GET", query)
+        found: list[Json] = [*page["data"]]
         while page["has_more"]:
-            page = self.ask("GET", f"/v1/sessions?limit=100&after={page['last_id']}")
+            page = self.ask("GET", f"{query}&after={page['last_id']}")
             found += page["data"]
         return found
 

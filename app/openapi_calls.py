@@ -29,6 +29,7 @@ _FILTERS: Final = (
     ("q", {"type": "string"}),
     ("pinned", {"type": "boolean"}),
     ("pinned_first", {"type": "boolean", "default": False}),
+    ("listed", {"type": "boolean", "default": True}),
 )
 _CURSOR: Final = (
     ("stream", {"type": "boolean", "default": False}),

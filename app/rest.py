@@ -79,6 +79,7 @@ def options_of(body: SessionBody, session_id: SessionId | None) -> SessionOption
         "reasoning": body.reasoning,
         "sampling": {} if body.sampling is None else body.sampling.to_stored(),
         "is_pinned": body.pinned,
+        "is_listed": body.listed,
         "is_auto_titled": body.auto_title,
         "retain_s": body.ttl_s,
         "priority": body.priority,
@@ -101,6 +102,7 @@ async def list_sessions(request: web.Request) -> web.Response:
         is_descending=order == "desc",
         pinned=truth_of(request, "pinned") if "pinned" in request.query else None,
         pinned_first=truth_of(request, "pinned_first"),
+        listed=truth_of(request, "listed") if "listed" in request.query else True,
         title_has=request.query.get("q") or None,
     )
     return json_answer(list_object([shown(request, s) for s in page.data], has_more=page.has_more))

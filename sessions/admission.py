@@ -360,7 +360,7 @@ class Admission:
             lease=new.lease,
             generation=generation,
             partial=partial,
-            reading=reading(turn, self._composer.renderer.calling, info.eos_token_ids),
+            reading=reading(turn, self._composer.renderer, info.eos_token_ids),
         )
 
     def _new(self, asked: _Asked, turn: Turn, prompt: Prompt, *, input_turn_id: TurnId) -> NewTurn:

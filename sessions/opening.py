@@ -80,6 +80,7 @@ class Opener:
             forked_from=point,
             revision=1,
             is_pinned=False,
+            is_listed=options.get("is_listed", True),
             manifest=None,
             active=(),
             created_at=now,

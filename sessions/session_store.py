@@ -20,6 +20,7 @@ from sessions.errors import (
 )
 from sessions.ids import under_the_same_key
 from sessions.manifests import ManifestStore
+from sessions.pages import Page, SessionFilter
 from sessions.queries import is_active
 from sessions.search_types import SearchPage
 from sessions.session_events import ChangeKind, SessionEvent, SessionNews, read_behind, record
@@ -33,10 +34,8 @@ from sessions.tables import (
 from sessions.title_store import TitleStore, index_title
 from sessions.types import (
     OwnerId,
-    Page,
     Session,
     SessionChange,
-    SessionFilter,
     SessionId,
     TurnId,
 )
@@ -348,7 +347,11 @@ async def _active_turns(
 
 
 def _filtered(owner: OwnerId, wanted: SessionFilter) -> Select[SessionRow]:
-    query = select(SessionRow).where(SessionRow.owner_id == owner, SessionRow.deleted_at.is_(None))
+    query = select(SessionRow).where(
+        SessionRow.owner_id == owner,
+        SessionRow.is_listed.is_(wanted.listed),
+        SessionRow.deleted_at.is_(None),
+    )
     if wanted.pinned is not None:
         query = query.where(SessionRow.is_pinned == wanted.pinned)
     if wanted.title_has is not None:

@@ -8,6 +8,8 @@ from enum import StrEnum
 from typing import Any
 
 from sessions.errors import InvalidInputError
+from sessions.nesting import is_too_deep
+from sessions.token_text import is_text
 
 MAX_TOOLS = 128
 MAX_TOOL_CHARS = 131_072
@@ -109,6 +111,9 @@ def arguments_of(text: str) -> dict[str, Any]:
     """A call's arguments as templates want them; broken ones under a name of their own."""
     try:
         arguments = json.loads(text) if text.strip() else {}
+        is_whole = is_text(json.dumps(arguments, ensure_ascii=False))
     except (ValueError, RecursionError):
+        return {"arguments": text}
+    if not is_whole or is_too_deep(arguments, text):
         return {"arguments": text}
     return arguments if isinstance(arguments, dict) else {"arguments": arguments}

@@ -13,7 +13,7 @@ from app.answer import json_answer
 from app.idempotency import key_of, opened_once
 from app.item_object import item_object
 from app.keys import MANAGER, OWNER
-from app.openai.paging import page_of
+from app.openai.paging import page_wanted
 from app.openai.response_request import Lenient
 from app.openai.response_turns import ResponseTurns
 from app.parsing import read_body
@@ -107,8 +107,10 @@ async def delete(request: web.Request) -> web.Response:
 
 async def list_items(request: web.Request) -> web.Response:
     """List a conversation's items, one page."""
-    items = await request.app[MANAGER].items.listed(request[OWNER], _id_of(request))
-    return json_answer(page_of(request, [item_object(item) for item in items]))
+    wanted = page_wanted(request)
+    page = await request.app[MANAGER].items.page(request[OWNER], _id_of(request), wanted)
+    items = [item_object(item) for item in page.data]
+    return json_answer(list_object(items, has_more=page.has_more))
 
 
 async def add_items(request: web.Request) -> web.Response:

@@ -6,6 +6,7 @@ by its name.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Annotated, Any, Final, Literal
 
 import orjson
@@ -16,6 +17,7 @@ from app.parsing import validate
 from app.protocol import ConversationRef, Metadata, Text, TurnRef
 from app.sampling import SamplingFields
 from sessions.errors import InvalidInputError, UnsupportedInputError
+from sessions.types import SamplingParams
 
 Name = Annotated[str, StringConstraints(max_length=512)]
 Label = Annotated[Text, StringConstraints(max_length=512)]
@@ -23,14 +25,11 @@ Json = dict[str, Any]
 
 MAX_INCLUDES: Final = 32
 MAX_SHOWN_BYTES: Final = 262_144
+LOGPROBS: Final = "message.output_text.logprobs"
 
 
 def _is_other_than(*harmless: object) -> Callable[[object], bool]:
     return lambda value: value is not None and value not in harmless
-
-
-def _asks_for_logprobs(value: object) -> bool:
-    return isinstance(value, list) and "message.output_text.logprobs" in value
 
 
 # Each field that would change the answer, and when its value is more than a way to say "no".
@@ -38,8 +37,6 @@ _MEANINGFUL: Final[dict[str, Callable[[object], bool]]] = {
     "prompt": bool,
     "modalities": _is_other_than([], ["text"]),
     "audio": bool,
-    "top_logprobs": bool,
-    "include": _asks_for_logprobs,
 }
 
 
@@ -97,6 +94,7 @@ class ResponseBody(InputBody, SamplingFields):
     metadata: Metadata | None = None
     max_output_tokens: int | None = Field(None, ge=1, le=2**31 - 1)
     max_tool_calls: int | None = Field(None, ge=0, le=2**31 - 1)
+    top_logprobs: int | None = Field(None, ge=0, le=20)
     include: Annotated[list[Name], Field(max_length=MAX_INCLUDES)] | None = None
     prompt_cache_key: Label | None = None
     safety_identifier: Label | None = None
@@ -108,6 +106,13 @@ class ResponseBody(InputBody, SamplingFields):
     def length_limit(self) -> int | None:
         """The reply's; none of a state that is only prepared."""
         return self.max_output_tokens if self.has_reply else 0
+
+    def to_params(self, defaults: SamplingParams) -> SamplingParams:
+        """Lay what was sent over the defaults; log probabilities are asked for in two ways."""
+        params = super().to_params(defaults)
+        if not self.has_reply or not (self.top_logprobs or LOGPROBS in (self.include or ())):
+            return params
+        return replace(params, num_logprobs=self.top_logprobs or 0)
 
     @property
     def has_reply(self) -> bool:
@@ -140,6 +145,7 @@ class ResponseBody(InputBody, SamplingFields):
             "store",
             "tool_choice",
             "tools",
+            "top_logprobs",
             "truncation",
             "user",
         )

@@ -5,13 +5,15 @@ with it; one that follows an earlier turn begins a fork; one that follows nothin
 A response that is not stored has no rows; it may follow stored ones.
 """
 
+import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
 from aiohttp import web
 
-from app.errors import DOMAIN_ERRORS, RequestError
+from app.errors import RequestError
 from app.keys import CONFIG, ENGINE, MANAGER
 from app.openai.input_items import Given, Reference, read_items
 from app.openai.models import is_served, model_not_found
@@ -24,6 +26,7 @@ from app.sampling import default_params
 from sessions.errors import (
     InvalidInputError,
     ItemNotFoundError,
+    NotFoundError,
     SessionNotFoundError,
     TurnNotFoundError,
     UnavailableError,
@@ -130,7 +133,10 @@ class ResponseTurns:
             input=await self.messages_of(body.input),
             params=self._params(body, place.session),
             metadata=body.metadata or {},
-            terms=self.terms_of(body, place, shown=body.shown(), has_reply=body.has_reply),
+            terms=replace(
+                self.terms_of(body, place, shown=body.shown(), has_reply=body.has_reply),
+                is_background=body.is_background,
+            ),
         )
         most = body.compact_threshold
         if most is None or place.parent is None:
@@ -189,24 +195,30 @@ class ResponseTurns:
         )
 
     async def submit(self, body: ResponseBody, place: Place, key: str | None = None) -> Turn:
-        """Begin a stored response; what was opened for it alone goes if it can't begin.
+        """Begin a stored response. What was opened for it alone goes if it can't begin; it is
+        cancelled if whoever waits for that is, unless it is to go on without them.
 
         Within a conversation the same `key` gives the same response again.
         """
-        request = await self.request_of(body, place)
+        goes_on = body.is_background or key is not None
+        request = replace(await self.request_of(body, place), goes_on=goes_on)
         if body.conversation is not None:
             assert place.session is not None, "a conversation was found"
             request = replace(request, client_turn_id=key)
             return await self._manager.submit(self._owner, place.session.id, request)
-        session, is_new = await self._session_for(place)
+        session, is_unused = await self._session_for(place)
         try:
             parent = place.parent.id if place.parent is not None and place.session else None
             request = replace(self._told_anew(request, place), parent=parent)
-            return await self._manager.submit(self._owner, session.id, request)
-        except (*DOMAIN_ERRORS, RequestError):
-            if is_new:
-                await self._manager.delete(self._owner, session.id)
+            turn = await self._manager.submit(self._owner, session.id, request)
+            is_unused = False
+            return turn
+        except asyncio.CancelledError:
+            is_unused = False  # the turn begins all the same, to go on or to end
             raise
+        finally:
+            if is_unused:
+                await self._manager.delete(self._owner, session.id)
 
     async def stream(
         self, body: ResponseBody, place: Place, *, keeps: bool = False
@@ -229,14 +241,21 @@ class ResponseTurns:
         """The session that a response lies in, and whether it was opened for it."""
         session, parent = place.session, place.parent
         if session is None or parent is None:
-            return await self._manager.create(self._owner, is_auto_titled=False), True
+            return await self._opened(), True
         if session.head_turn_id == parent.id:
             return session, False
-        return await self._manager.fork(self._owner, session.id, at=parent.id), True
+        fork = await self._manager.fork(self._owner, session.id, at=parent.id, is_listed=False)
+        return fork, True
+
+    async def _opened(self) -> Session:
+        """A session that people find by its words only: agents make one with every response."""
+        return await self._manager.create(self._owner, is_auto_titled=False, is_listed=False)
 
     def _told_anew(self, request: TurnRequest, place: Place) -> TurnRequest:
-        """A stored response behind one without rows has all that was said in its own input."""
-        if place.session is not None or place.parent is None:
+        """A stored response behind one without rows has all that was said in its own input, unless
+        a summary stands for it."""
+        is_told = place.session is not None or request.terms.summary is not None
+        if is_told or place.parent is None:
             return request
         said: list[InputMessage] = []
         for turn in self._manager.ephemeral.told(place.parent.id):
@@ -278,4 +297,5 @@ async def attached(
                 yield number, event
     finally:
         if not is_over:
-            await manager.cancel(owner, turn_id)
+            with suppress(NotFoundError):  # deleted while it was read
+                await manager.cancel(owner, turn_id)

@@ -14,7 +14,7 @@ from app.idempotency import key_of
 from app.item_object import item_object
 from app.keys import MANAGER, OWNER
 from app.openai.compaction import compact
-from app.openai.paging import check_includes, page_of
+from app.openai.paging import page_of
 from app.openai.response_request import ResponseBody, parse_input, parse_response
 from app.openai.response_socket import response_socket
 from app.openai.response_turns import Place, ResponseTurns, attached
@@ -99,8 +99,8 @@ async def count(request: web.Request) -> web.Response:
 
 
 async def get(request: web.Request) -> web.StreamResponse:
-    """Show a response, or its events after a cursor and then live ones."""
-    check_includes(request)
+    """Show a response, or its events after a cursor and then live ones; log probabilities if they
+    were asked for when it was made."""
     after = integer_of(request, "starting_after", -1, minimum=-1, maximum=2**53)
     turn = await _turn_of(request)
     if truth_of(request, "stream"):

@@ -221,7 +221,7 @@ class Conversation:
         if len(turns) > NUM_RECALLED:
             self._screen.note(f"… {len(turns) - NUM_RECALLED} earlier turns")
         for turn in turns[-NUM_RECALLED:]:
-            if turn.status == "in_progress":
+            if turn.status in ("queued", "in_progress"):
                 self._screen.note(turn.input_text)
                 self._show(self._session.resume(turn))
             else:

@@ -22,11 +22,11 @@ from sessions.errors import (
     SessionNotFoundError,
     TurnNotFoundError,
 )
+from sessions.pages import Page
 from sessions.types import (
     Item,
     ItemId,
     ItemKind,
-    Page,
     ReplyDelta,
     ReplyItemAdded,
     ReplyItemDone,
@@ -156,9 +156,11 @@ class FakeManager:
             raise SessionNotFoundError(f"no session {session_id}")
         return self.sessions[session_id]
 
-    async def list(self, owner, *, limit=20, after=None, is_descending=True, **_) -> Page:
+    async def list(
+        self, owner, *, limit=20, after=None, is_descending=True, listed=True, **_
+    ) -> Page:
         self._check()
-        data = list(self.sessions.values())
+        data = [s for s in self.sessions.values() if s.is_listed is listed]
         if is_descending:
             data.reverse()
         if after is not None:
