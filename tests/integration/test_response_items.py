@@ -141,6 +141,26 @@ async def test_a_form_and_a_demanded_call_hold_the_reply(front, client):
     assert made.text.format.type == "json_schema"
 
 
+@pytest.mark.parametrize("is_strict", [True, False])
+async def test_with_tools_a_reply_has_the_form_or_calls(front, client, is_strict):
+    schema = {"type": "object", "properties": {"a": {"type": "integer"}}}
+    asked = {
+        "input": "x",
+        "tools": [{**WEATHER, "strict": is_strict}],
+        "text": {"format": {"type": "json_schema", "name": "a", "schema": schema}},
+    }
+    front.engine.replies.append(calling(CALL))
+    called = await client.responses.create(**asked)
+    front.engine.replies.append(FakeReply(pieces=('{"a": 1}',)))
+    answered = await client.responses.create(**asked)
+
+    for request in front.engine.requests:
+        assert "weather" in request.params.grammar.text
+        assert "integer" in request.params.grammar.text
+    assert [item.type for item in called.output] == ["function_call"]
+    assert answered.output_text == '{"a": 1}'
+
+
 async def test_a_conversation_is_compacted_to_an_item_that_stands_for_it(front, client):
     first = await client.responses.create(input="one", instructions="Be brief.")
     front.engine.replies.append(FakeReply(pieces=("We said ", "one.")))
