@@ -14,6 +14,9 @@ from sessions.tools import MAX_CALLS, Tool, ToolChoice, ToolMode
 
 PARAM = "tool_choice"
 _ANY_TEXT = r"/(.|\n)*/"
+# As for a form that stands alone (`model.matcher`): what its schema bounds stays bounded, and a
+# small model can't lose itself in blanks.
+_JSON_OPTIONS = {"whitespace_pattern": r"\n?[ ]{0,16}", "coerce_one_of": True}
 
 
 def call_grammar(
@@ -69,10 +72,16 @@ def _body(grammar: Grammar) -> str | None:
     """A form within another; None if it is none in JSON."""
     match grammar.kind:
         case GrammarKind.JSON_SCHEMA:
-            return f"%json {grammar.text}"
+            return _json(json.loads(grammar.text))
         case GrammarKind.JSON_OBJECT:
-            return '%json {"type": "object"}'
+            return _json({"type": "object"})
     return None
+
+
+def _json(schema: object) -> str:
+    """What is written by a schema, within another grammar."""
+    held = {**schema, "x-guidance": _JSON_OPTIONS} if isinstance(schema, dict) else schema
+    return f"%json {json.dumps(held)}"
 
 
 class Words:
@@ -136,7 +145,6 @@ def _calls(tools: Sequence[Tool], form: CallFormat) -> list[str]:
     lines = ["tool: " + " | ".join(f"tool_{number}" for number in range(len(tools)))]
     for number, tool in enumerate(tools):
         front = f'{{"name": {json.dumps(tool.name)}, "{form.arguments}": '
-        schema = json.dumps({"type": "object", **tool.schema})
         lines.append(f'tool_{number}: {json.dumps(front)} args_{number} "}}"')
-        lines.append(f"args_{number}: %json {schema}")
+        lines.append(f"args_{number}: {_json({'type': 'object', **tool.schema})}")
     return lines

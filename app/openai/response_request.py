@@ -12,6 +12,7 @@ from typing import Annotated, Any, Final, Literal
 import orjson
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
 
+from app.openai.echo import whole_choice, whole_reasoning, whole_text, whole_tools
 from app.openai.input_items import MAX_ITEMS
 from app.parsing import validate
 from app.protocol import ConversationRef, Metadata, Text, TurnRef
@@ -37,6 +38,14 @@ _MEANINGFUL: Final[dict[str, Callable[[object], bool]]] = {
     "prompt": bool,
     "modalities": _is_other_than([], ["text"]),
     "audio": bool,
+}
+
+# What is shown again in full, however short it was said.
+_WHOLE: Final[dict[str, Callable[[Any], Any]]] = {
+    "reasoning": whole_reasoning,
+    "text": whole_text,
+    "tool_choice": whole_choice,
+    "tools": whole_tools,
 }
 
 
@@ -141,20 +150,18 @@ class ResponseBody(InputBody, SamplingFields):
             "max_tool_calls",
             "parallel_tool_calls",
             "prompt_cache_key",
+            "reasoning",
             "safety_identifier",
             "store",
+            "text",
             "tool_choice",
             "tools",
             "top_logprobs",
             "truncation",
             "user",
         )
-        shown = {name: value for name in names if (value := getattr(self, name)) is not None}
-        if self.reasoning is not None:
-            shown["reasoning"] = {"effort": None, "summary": None, **self.reasoning}
-        if self.text is not None:
-            shown["text"] = {"format": {"type": "text"}, **self.text}
-        return shown
+        said = {name: value for name in names if (value := getattr(self, name)) is not None}
+        return {name: _WHOLE[name](v) if name in _WHOLE else v for name, v in said.items()}
 
 
 def parse_response(body: Json) -> ResponseBody:

@@ -138,16 +138,29 @@ class ResponseTurns:
                 is_background=body.is_background,
             ),
         )
-        most = body.compact_threshold
-        if most is None or place.parent is None:
+        if not body.context_management:
             return request
+        most = body.compact_threshold or self._app[ENGINE].info.max_context_tokens * 3 // 4
         if await self._manager.ephemeral.count(self._owner, request, place.parent) <= most:
             return request
-        # Told as the parent was, so that nothing of the conversation is computed again.
-        before = place.parent.terms
-        alike = replace(request.terms, instructions=before.instructions, tools=before.tools)
-        summary = (await self.summed_up(alike, place, ())).text
-        return replace(request, terms=replace(request.terms, summary=summary))
+        return await self._compacted(request, place)
+
+    async def _compacted(self, request: TurnRequest, place: Place) -> TurnRequest:
+        """The request behind a summary: of what it follows, or else of its own earlier messages."""
+        terms = request.terms
+        if place.parent is not None:
+            # Told as the parent was, so that nothing of the conversation is computed again.
+            before = place.parent.terms
+            alike = replace(terms, instructions=before.instructions, tools=before.tools)
+            summary = (await self.summed_up(alike, place, ())).text
+            return replace(request, terms=replace(terms, summary=summary))
+        front, earlier, rest = _parted(request.input)
+        if not earlier:
+            return request
+        said = [text for text in (terms.instructions, *(m.text for m in front)) if text is not None]
+        terms = replace(terms, instructions="\n\n".join(said) if said else None)
+        summary = (await self.summed_up(terms, place, earlier)).text
+        return replace(request, input=rest, terms=replace(terms, summary=summary))
 
     async def summed_up(
         self, terms: Terms, place: Place, messages: tuple[InputMessage, ...]
@@ -275,6 +288,15 @@ class ResponseTurns:
             return await self._manager.items.find(self._owner, given.id)
         except ItemNotFoundError as exc:
             raise InvalidInputError(str(exc), param=given.place) from None
+
+
+def _parted(messages: tuple[InputMessage, ...]) -> tuple[tuple[InputMessage, ...], ...]:
+    """An input's instructions in front, what it tells before its last question, and the rest."""
+    is_front = [message.role in ("system", "developer") for message in messages]
+    num_front = is_front.index(False) if False in is_front else len(messages)
+    asked = [n for n, message in enumerate(messages) if message.role == "user"]
+    last = asked[-1] if asked else num_front
+    return messages[:num_front], messages[num_front:last], messages[last:]
 
 
 def _instructed(request: TurnRequest, place: Place) -> TurnRequest:

@@ -240,6 +240,76 @@ async def test_behind_a_threshold_the_conversation_goes_on_from_its_summary(fron
     assert next_one[: len(short)] == short
 
 
+@pytest.mark.parametrize("is_stored", [True, False])
+async def test_an_input_that_tells_it_all_is_summed_up_before_its_last_question(
+    front, client, is_stored
+):
+    said = [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": "one " * 50},
+        {"role": "assistant", "content": "two"},
+        {"role": "user", "content": "three"},
+    ]
+    limit = [{"type": "compaction", "compact_threshold": 150}]
+    front.engine.replies.append(FakeReply(pieces=("In short.",)))
+    made = await client.responses.create(input=said, context_management=limit, store=is_stored)
+    summing, short = front.engine.requests
+    plain = [
+        {"role": "user", "content": "Summary of the conversation so far:\n\nIn short."},
+        {"role": "user", "content": "three"},
+    ]
+    await client.responses.create(input=plain, instructions="Be brief.", store=False)
+
+    assert [item.type for item in made.output] == ["compaction", "message"]
+    assert len(summing.token_ids) > 150 > len(short.token_ids)
+    assert front.engine.requests[-1].token_ids == short.token_ids
+
+
+async def test_one_question_is_never_summed_up(front, client):
+    limit = [{"type": "compaction", "compact_threshold": 10}]
+    made = await client.responses.create(input="one " * 50, context_management=limit)
+
+    assert [item.type for item in made.output] == ["message"]
+
+
+async def test_without_a_threshold_three_quarters_of_the_context_are_one(front, client):
+    first = await client.responses.create(input="one " * 300)
+    asked = {
+        "input": "two",
+        "previous_response_id": first.id,
+        "context_management": [{"type": "compaction"}],
+    }
+    free = await client.responses.create(**asked)
+    front.engine.becomes(max_context_tokens=free.usage.input_tokens)
+    front.engine.replies.append(FakeReply(pieces=("In short.",)))
+    with pytest.raises(openai.BadRequestError):  # there is no room left to sum it up in
+        await client.responses.create(**asked)
+    front.engine.becomes(max_context_tokens=free.usage.input_tokens * 4 // 3 - 2)
+    full = await client.responses.create(**asked)
+
+    assert [item.type for item in free.output] == ["message"]
+    assert [item.type for item in full.output] == ["compaction", "message"]
+
+
+async def test_what_was_summed_up_is_not_told_again_behind_what_is_not_stored(front):
+    limit = [{"type": "compaction", "compact_threshold": 150}]
+    async with front.client.ws_connect("/v1/responses") as ws:
+
+        async def made(**body):
+            await ws.send_json({"type": "response.create", **body})
+            while (event := await receive(ws))["type"] != "response.completed":
+                assert event["type"] != "error", event
+            return event["response"]
+
+        first = await made(input="one " * 50, store=False)
+        front.engine.replies.append(FakeReply(pieces=("In short.",)))
+        second = await made(input="two", previous_response_id=first["id"], context_management=limit)
+
+    assert [item["type"] for item in second["output"]] == ["compaction", "message"]
+    assert [item["content"][0]["text"] for item in second["input"]] == ["two"]
+    assert len(front.engine.requests[-1].token_ids) < 150
+
+
 async def test_a_conversation_that_is_too_long_is_refused_or_loses_its_oldest_turns(front, client):
     made = None
     for number in range(3):

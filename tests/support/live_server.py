@@ -23,11 +23,15 @@ _STOP_S = 30
 
 
 class LiveServer:
-    """A server on a folder; entering starts it, leaving stops it and checks that it ended well."""
+    """A server on a folder; entering starts it, leaving stops it and checks that it ended well.
 
-    def __init__(self, data_dir: Path, *flags: str) -> None:
+    `python` is that of the server's environment, where it is another than the test's.
+    """
+
+    def __init__(self, data_dir: Path, *flags: str, python: Path | None = None) -> None:
         self._data_dir = data_dir
         self._flags = flags
+        self._python = str(python or sys.executable)
         self._process: subprocess.Popen[str] | None = None
         self._output: Output | None = None
         self.url = ""
@@ -77,7 +81,7 @@ class LiveServer:
         models = self._data_dir / "models"
         if not models.exists():
             models.symlink_to(MODELS)
-        command = [sys.executable, "-m", "app.cli", "serve", "--port", str(port)]
+        command = [self._python, "-m", "app.cli", "serve", "--port", str(port)]
         # No titles unless a flag asks for them: tests count the rows that their own turns compute.
         command += ["--data-dir", str(self._data_dir), "--no-auto-titles", *self._flags]
         environ = {k: v for k, v in os.environ.items() if not k.startswith("SPLICE_")}

@@ -13,12 +13,12 @@ MERGED = ("ĊĊ", "ĠĠ")
 TEMPLATE = "{% for m in messages %}{{ m['content'] }}{% endfor %}"
 
 
-def write_tiny_gguf(path: Path) -> None:
+def write_tiny_gguf(path: Path, context_length: int = 128, template: str = TEMPLATE) -> None:
     alphabet = [bytes_to_unicode()[byte] for byte in range(256)]
     tokens = [*SPECIAL, *alphabet, *MERGED]
     writer = GGUFWriter(path, "llama")
     writer.add_name("Tiny")
-    writer.add_context_length(128)
+    writer.add_context_length(context_length)
     writer.add_embedding_length(HIDDEN)
     writer.add_block_count(LAYERS)
     writer.add_feed_forward_length(INTERMEDIATE)
@@ -39,7 +39,7 @@ def write_tiny_gguf(path: Path) -> None:
     writer.add_unk_token_id(0)
     writer.add_pad_token_id(2)
     writer.add_add_bos_token(False)
-    writer.add_chat_template(TEMPLATE)
+    writer.add_chat_template(template)
     for name, shape in _shapes(len(tokens)):
         writer.add_tensor(name, _random(shape))
     writer.write_header_to_file()
