@@ -106,6 +106,11 @@ class Settings(BaseModel):
         None, "the cache's size in bytes, as in `2GiB`, instead of `num_blocks`", gt=0
     )
     token_budget: int = _cache(512, "tokens computed in one step at most", ge=1)
+    max_itl_s: Seconds = _cache(
+        0.1,
+        "seconds that others' prompts may put between two tokens of a running reply: they are "
+        "computed in smaller chunks while replies run; not in mode exact",
+    )
     max_running: int = _cache(64, "replies generated at once at most", ge=1)
     max_waiting: int = _cache(1024, "turns that may wait; more are refused with 429", ge=0)
     check_books: bool = _cache(
@@ -270,6 +275,7 @@ class Settings(BaseModel):
             num_blocks=self.num_blocks,
             cache_bytes=None if self.cache_bytes is None else int(self.cache_bytes),
             token_budget=self.token_budget,
+            max_itl_s=self.max_itl_s,
             max_running=self.max_running,
             max_waiting=self.max_waiting,
             max_context_tokens=self.max_context_tokens,
