@@ -107,7 +107,7 @@ class Settings(BaseModel):
     )
     token_budget: int = _cache(512, "tokens computed in one step at most", ge=1)
     max_itl_s: Seconds = _cache(
-        0.1,
+        0.2,
         "seconds that others' prompts may put between two tokens of a running reply: they are "
         "computed in smaller chunks while replies run; not in mode exact",
     )

@@ -65,7 +65,7 @@ class EngineConfig:
     num_blocks: int | None = None
     cache_bytes: int | None = None
     token_budget: int = 512
-    max_itl_s: float = 0.1
+    max_itl_s: float = 0.2
     max_running: int = 64
     max_waiting: int = 1024
     max_context_tokens: int | None = None

@@ -66,10 +66,10 @@ class EngineCore:
         self.cache = cache
         self.grammars = grammars
         self.statistics = Statistics()
+        self.clock = clock
         self._config = config
         self._runner = runner
         self._tokenizer = tokenizer
-        self._clock = clock
         self._admission = Admission(config, limits)
         is_timed = config.mode is Mode.FAST
         self._budget = StepBudget(config.token_budget, config.max_itl_s if is_timed else None)
@@ -103,7 +103,7 @@ class EngineCore:
         sequence = Sequence(
             request=request,
             table=BlockTable(self.cache.block_size),
-            arrived_s=self._clock(),
+            arrived_s=self.clock(),
             seed=secrets.randbits(63) if seed is None else seed,
             max_tokens=max_tokens,
             constraint=constraint_of(request.params.grammar, self.grammars),
@@ -137,9 +137,9 @@ class EngineCore:
 
     def step(self) -> list[Output]:
         """Compute one batch; what happened, in order."""
-        begun = self._clock()
+        begun = self.clock()
         self._outputs += self._end_overdue()
-        self.cache.tick(self._clock())
+        self.cache.tick(self.clock())
         plan = self._scheduler.schedule()
         self._launch()
         self.is_stalled = not plan and self._scheduler.has_work
@@ -151,7 +151,7 @@ class EngineCore:
         for scheduled in plan:
             if scheduled.sequence.id in self._sequences:
                 self.cache.commit(scheduled.sequence)
-        seconds = self._clock() - begun
+        seconds = self.clock() - begun
         is_late = self._budget.observe(work, seconds)
         num_chunks = len(plan) - work.num_replies
         self.statistics.record_step(work, num_chunks, seconds, is_late=is_late)
@@ -162,10 +162,10 @@ class EngineCore:
     def _compute(self, plan: Items[Scheduled]) -> None:
         """Compute what is planned, and take in the tokens that come of it."""
         reached = [s.sequence for s in plan if s.has_logits]
-        begun = self._clock()
+        begun = self.clock()
         logits = self._runner.forward([_to_row(s) for s in plan], self.cache.supply.take_edits())
         drawn = self._runner.sample(logits, [_to_draw(s) for s in reached]) if reached else []
-        self._observe(plan, self._clock() - begun)
+        self._observe(plan, self.clock() - begun)
         for scheduled in plan:
             scheduled.sequence.num_computed_tokens += scheduled.num_tokens
             scheduled.sequence.num_rows_computed += scheduled.num_tokens
@@ -180,7 +180,7 @@ class EngineCore:
 
     def tick(self) -> None:
         """Let transfers come and go while nothing is computed."""
-        self.cache.tick(self._clock())
+        self.cache.tick(self.clock())
         self._launch()
 
     def _launch(self) -> None:
@@ -195,13 +195,13 @@ class EngineCore:
 
     def _end_overdue(self) -> list[Output]:
         """End what has passed its deadline, with what it has."""
-        now = self._clock()
+        now = self.clock()
         overdue = [s for s in self._sequences.values() if s.deadline_s < now]
         return [o for s in overdue for o in self._finish(s, FinishReason.DEADLINE)]
 
     def _start(self, sequence: Sequence) -> Output:
         assert sequence.claim is not None
-        sequence.started_s = self._clock()
+        sequence.started_s = self.clock()
         self.statistics.record_start(sequence.claim, sequence.started_s - sequence.arrived_s)
         if sequence.restore_s:
             self.statistics.restore_s.observe(sequence.restore_s)
@@ -276,14 +276,14 @@ class EngineCore:
                     sequence.num_computed_tokens, sequence.num_tokens - 1
                 )
                 self.cache.commit(sequence)
-                self.cache.park(sequence, self._clock())
+                self.cache.park(sequence, self.clock())
             else:
                 self.cache.release(sequence)
         self._scheduler.remove(sequence)
         del self._sequences[sequence.id], self._replies[sequence.id]
 
     def _finished(self, sequence: Sequence, reason: FinishReason, text: str) -> GenerationFinished:
-        arrived, now = sequence.arrived_s, self._clock()
+        arrived, now = sequence.arrived_s, self.clock()
         started, first = sequence.started_s, sequence.first_token_s
         return GenerationFinished(
             reason=reason,
@@ -298,7 +298,7 @@ class EngineCore:
         )
 
     def _record_token(self, sequence: Sequence) -> None:
-        now = self._clock()
+        now = self.clock()
         if sequence.last_token_s is None:
             sequence.first_token_s = now
             self.statistics.first_token_s.observe(now - sequence.arrived_s)
@@ -335,11 +335,11 @@ class EngineCore:
 
     def tables(self, conversation_id: str) -> tuple[TableView, ...]:
         """A conversation's block tables."""
-        return self.cache.view(conversation_id, self._clock(), self.limits.block_bytes)
+        return self.cache.view(conversation_id, self.clock(), self.limits.block_bytes)
 
     def residency(self) -> tuple[Residency, ...]:
         """Where each conversation's newest table is."""
-        return self.cache.residency(self._clock(), self.limits.block_bytes)
+        return self.cache.residency(self.clock(), self.limits.block_bytes)
 
     def stats(self) -> EngineStats:
         """A snapshot of everything that is counted."""

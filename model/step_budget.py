@@ -19,10 +19,10 @@ LEAST_ROWS = 8
 
 _MARGIN = 0.9
 """Of the bound that is planned with; the rest is for what differs from step to step."""
-_PROMPT_SHARE = 0.25
+_PROMPT_SHARE = 0.5
 """Of the time that the replies take alone, which prompts get however late that makes the step:
 where replies alone take the bound's whole time, a new turn still begins."""
-_ALONE = 4.0
+_ALONE = 2.0
 """Without replies a step may take so many times the bound: who comes meanwhile waits for it."""
 _TRUSTED_ROWS = 64
 _TRUSTED_GROWTH = 2

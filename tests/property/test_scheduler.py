@@ -129,5 +129,5 @@ def test_a_long_text_gets_on_however_many_short_turns_come(shorts, num_tokens):
                 bench.end(name)
         num_steps += 1
 
-    # It has a quarter of what a step of a tenth of a second can, or of four where none replies.
+    # It has a quarter of what a step of a tenth of a second can, or of two where none replies.
     assert num_steps <= num_tokens / 8

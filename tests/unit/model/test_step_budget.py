@@ -92,7 +92,7 @@ def test_beside_replies_steps_stay_under_the_bound(machine, num_replies, num_rea
 
     least_s = machine.seconds(work(num_replies, num_read, 3000, LEAST_ROWS))
     alone_s = machine.seconds(work(num_replies, num_read, 0, 0))
-    assert max(times) <= 1.05 * max(MAX_ITL_S, 1.25 * alone_s, least_s)
+    assert max(times) <= 1.05 * max(MAX_ITL_S, 1.5 * alone_s, least_s)
 
 
 @given(machines, st.integers(1, 12))
@@ -127,7 +127,7 @@ def test_where_replies_take_all_the_time_a_prompt_gets_a_share_all_the_same():
 
     times = prefill(budget, machine, 2, 100, 2000)
 
-    assert 1.15 < sorted(times)[len(times) // 2] / machine.seconds(work(2, 100, 0, 0)) < 1.35
+    assert 1.4 < sorted(times)[len(times) // 2] / machine.seconds(work(2, 100, 0, 0)) < 1.6
 
 
 def test_without_replies_a_step_takes_longer_but_not_for_ever():
@@ -136,7 +136,7 @@ def test_without_replies_a_step_takes_longer_but_not_for_ever():
 
     times = prefill(budget, machine, 0, 0, 8000)
 
-    assert 3 * MAX_ITL_S < max(times) <= 4 * MAX_ITL_S
+    assert 1.5 * MAX_ITL_S < max(times) <= 2 * MAX_ITL_S
 
 
 def test_without_a_bound_there_are_only_rows():
