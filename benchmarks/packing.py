@@ -8,6 +8,7 @@ engine's own too, are those of its CPU time, which other processes hardly distur
 """
 
 import argparse
+import math
 import random
 import statistics
 import sys
@@ -39,10 +40,10 @@ class Reply:
         """How long the first token took."""
         return self.token_s[0] - self.asked_s
 
-    def gaps(self, since_s: float = 0.0, until_s: float = float("inf")) -> list[float]:
-        """Seconds between neighbours that lie in a span of time."""
-        inside = [t for t in self.token_s if since_s <= t <= until_s]
-        return [b - a for a, b in pairwise(inside)]
+    def gaps(self, since_s: float = 0.0, until_s: float = math.inf) -> list[float]:
+        """Seconds between neighbours, as far as they overlap a span of time."""
+        pairs = pairwise(self.token_s)
+        return [b - a for a, b in pairs if b >= since_s and a <= until_s]
 
 
 class Stage:
