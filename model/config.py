@@ -45,6 +45,8 @@ class EngineConfig:
     model. `num_blocks` wins over `cache_bytes`; with neither, a share of free memory is taken.
     `max_context_tokens` can only lower what the model allows. `num_threads` 0 keeps torch's own.
     Kernels that are compiled for this machine lie in `native_dir`.
+    A step has at most `token_budget` rows, and in `fast` mode as few prompt rows beside running
+    replies as keep it under `max_itl_s`; in `exact` mode what a step computes depends on no clock.
     The tiers lie in `kv_dir`, each as large as its bytes, which are its bound; without them what
     the device gives up is computed again. A conversation that idles for so many seconds is stored
     in the tier. The CPU tier's memory is the front end's, which opens `cpu_tier_fd` for it, so that
@@ -63,6 +65,7 @@ class EngineConfig:
     num_blocks: int | None = None
     cache_bytes: int | None = None
     token_budget: int = 512
+    max_itl_s: float = 0.2
     max_running: int = 64
     max_waiting: int = 1024
     max_context_tokens: int | None = None

@@ -5,6 +5,7 @@ of `GenerationDelta` and one `GenerationFinished`; when it can't go on, by a `Mo
 of the stream.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -234,6 +235,20 @@ class Histogram:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StepStats:
+    """The engine's steps: how long they took, and what they computed: rows of replies and of
+    prompts, and chunks, which are one prompt's rows in one step. Held steps had rows left for
+    prompts, and no time; late ones kept replies waiting for longer than `max_itl_s`."""
+
+    seconds: Histogram = Histogram(bounds=(math.inf,), counts=(0,), total=0.0)
+    reply_rows_total: int = 0
+    prompt_rows_total: int = 0
+    chunks_total: int = 0
+    held_total: int = 0
+    late_total: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TierStats:
     """A tier below the device. Bytes are those on the medium; `counts` are blocks `spilled`,
     `restored`, `evicted` and `lost` (not what was written), `errors` of the medium and transfers
@@ -276,5 +291,6 @@ class EngineStats:
     inter_token_s: Histogram
     queue_s: Histogram
     restore_s: Histogram
+    steps: StepStats = StepStats()
     tiers: tuple[TierStats, ...] = ()
     num_restarts: int = 0

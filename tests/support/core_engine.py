@@ -6,6 +6,7 @@ it held exactly the right tokens.
 """
 
 import asyncio
+import math
 from collections import defaultdict, deque
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
@@ -103,7 +104,12 @@ class CoreEngine(Engine):
         vocab_size, eos_id = len(tokenizer), tokenizer.eos_token_id
         self.runner = ScriptedRunner(vocab_size)
         self.core = EngineCore(
-            EngineConfig(token_budget=token_budget, block_size=BLOCK_SIZE, check_books=True),
+            EngineConfig(
+                token_budget=token_budget,
+                max_itl_s=math.inf,  # its clock knows nothing of how long a step takes
+                block_size=BLOCK_SIZE,
+                check_books=True,
+            ),
             CoreLimits(
                 max_context_tokens=(num_blocks - 1) * BLOCK_SIZE,
                 vocab_size=vocab_size,
