@@ -30,7 +30,7 @@ from sessions.public_prefix import PublicPrefixes
 from sessions.rendering import Renderer
 from sessions.reply_parser import ParsedReply
 from sessions.stateless_prompt import StatelessComposer, StatelessPrompt
-from sessions.tools import check_tools
+from sessions.tools import check_form, check_tools
 from sessions.truncation import Truncated, Truncation, make_room, truncate, without_turns
 from sessions.types import OwnerId
 from sessions.validation import MAX_INPUT_CHARS, check_chat
@@ -109,6 +109,7 @@ class Completions:
         calling = self._ready.renderer.calling
         check_chat(asked.messages, max_chars=self._max_input_chars)
         check_tools(asked.tools, asked.choice)
+        check_form(asked.tools, asked.choice, asked.params.grammar)
         grammar = calling.grammar(asked.tools, asked.choice, asked.params.grammar)
         parser = calling.parser(asked.choice.of(asked.tools), is_bound=grammar is not None)
         self._enter(owner, request_id)

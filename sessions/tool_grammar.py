@@ -53,13 +53,15 @@ def call_grammar(
     lines = ["%llguidance {}", f"start: {head}body", *rules, *_calls(offered, form)]
     if reasoning is not None:
         lines += words.head(reasoning)
-    return Grammar(kind=GrammarKind.LARK, text="\n".join(lines) + "\n", param=PARAM)
+    # Whichever of the two is more likely to be what can't be compiled.
+    param = PARAM if answer is None or body is None else answer.param
+    return Grammar(kind=GrammarKind.LARK, text="\n".join(lines) + "\n", param=param)
 
 
 def behind_reasoning(grammar: Grammar, end: str, words: "Words") -> Grammar:
     """The same form, behind reasoning that ends with these words.
 
-    One that is no JSON is taken as it is: its author says where reasoning goes.
+    One in Lark is taken as it is: its author says where reasoning goes.
     """
     body = _body(grammar)
     if body is None:
@@ -69,13 +71,24 @@ def behind_reasoning(grammar: Grammar, end: str, words: "Words") -> Grammar:
 
 
 def _body(grammar: Grammar) -> str | None:
-    """A form within another; None if it is none in JSON."""
+    """A form within another; None for one in Lark, whose rules have names of their own."""
     match grammar.kind:
         case GrammarKind.JSON_SCHEMA:
             return _json(json.loads(grammar.text))
         case GrammarKind.JSON_OBJECT:
             return _json({"type": "object"})
+        case GrammarKind.REGEX:
+            return _regex(grammar.text)
     return None
+
+
+def _regex(pattern: str) -> str:
+    """A pattern as a terminal, which ends at the first slash that nothing escapes."""
+    return "/" + re.sub(r"\\.|/|\n", _escaped, pattern, flags=re.DOTALL) + "/"
+
+
+def _escaped(match: re.Match[str]) -> str:
+    return {"/": r"\/", "\n": r"\n", "\\\n": r"\n"}.get(match[0], match[0])
 
 
 def _json(schema: object) -> str:

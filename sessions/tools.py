@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from model.grammar import Grammar, GrammarKind
 from sessions.errors import InvalidInputError
 from sessions.nesting import is_too_deep
 from sessions.token_text import is_text
@@ -65,6 +66,17 @@ class ToolChoice:
         if self.mode is ToolMode.NONE:
             return ()
         return tuple(t for t in tools if self.names is None or t.name in self.names)
+
+
+def check_form(tools: Sequence[Tool], choice: ToolChoice, form: Grammar | None) -> None:
+    """Raise InvalidInputError for a form that can't be joined with what may be called."""
+    if form is None or form.kind is not GrammarKind.LARK or choice.mode is ToolMode.REQUIRED:
+        return
+    if choice.of(tools):
+        raise InvalidInputError(
+            "a form in Lark can't stand beside tools: a JSON schema or a regex can",
+            param=form.param,
+        )
 
 
 def check_tools(tools: Sequence[Tool], choice: ToolChoice) -> None:

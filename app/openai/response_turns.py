@@ -35,7 +35,7 @@ from sessions.history import given, made
 from sessions.item_messages import Draft, messages_of
 from sessions.manager import SessionManager
 from sessions.terms import PLAIN, Terms
-from sessions.tools import ToolChoice, ToolMode
+from sessions.tools import ToolChoice, ToolMode, check_form
 from sessions.types import (
     InputMessage,
     Item,
@@ -196,13 +196,15 @@ class ResponseTurns:
             if body.tools is None and prepared.tools:
                 tools = prepared.tools
                 shown = {"tools": prepared.shown.get("tools", []), **shown}
+        form = read_form(body.text)
+        check_form(tools, choice, form)
         return Terms(
             instructions=instructions,
             has_reply=has_reply,
             is_parsed=True,
             tools=tools,
             choice=choice,
-            form=read_form(body.text),
+            form=form,
             truncates=body.truncation == "auto",
             shown=shown,
         )

@@ -5,8 +5,9 @@ import pytest
 
 from model.grammar import Grammar, GrammarKind
 from sessions.call_formats import HERMES
+from sessions.errors import InvalidInputError
 from sessions.tool_grammar import Words, call_grammar
-from sessions.tools import Tool, ToolChoice, ToolMode
+from sessions.tools import Tool, ToolChoice, ToolMode, check_form
 
 SCHEMA = '{"type": "object", "properties": {"a": {"enum": ["x"]}}, "required": ["a"]}'
 LOOK = Tool(name="look", parameters=SCHEMA, strict=True)
@@ -19,9 +20,9 @@ def tokenizer():
     return llguidance.LLTokenizer("byte")
 
 
-def num_taken(tokenizer, mode, text):
+def num_taken(tokenizer, mode, text, form=FORM):
     """How much of a reply its form allows."""
-    grammar = call_grammar([LOOK], ToolChoice(mode=mode), HERMES, Words({}), answer=FORM)
+    grammar = call_grammar([LOOK], ToolChoice(mode=mode), HERMES, Words({}), answer=form)
     matcher = llguidance.LLMatcher(tokenizer, grammar.text)
     assert not matcher.get_error()
     return matcher.try_consume_tokens(tokenizer.tokenize_str(text))
@@ -50,3 +51,36 @@ def test_the_same_goes_for_the_answer_that_may_come_instead(tokenizer, blanks, i
     answer = f'{{{blanks}"a": "x"}}'
 
     assert (num_taken(tokenizer, ToolMode.AUTO, answer) == len(answer)) is is_whole
+
+
+@pytest.mark.parametrize(
+    ("pattern", "answer"),
+    [
+        ("yes|no", "no"),
+        ("a/b", "a/b"),
+        (r"a\/b", "a/b"),
+        (r"a\\/b", r"a\/b"),
+        ("a\nb", "a\nb"),
+        ("a\\\nb", "a\nb"),
+        ('"[a-z]{2}"', '"ok"'),
+    ],
+)
+def test_an_answer_or_calls_by_a_pattern(tokenizer, pattern, answer):
+    form = Grammar(kind=GrammarKind.REGEX, text=pattern)
+    call = CALL % '{"a": "x"}'
+
+    assert num_taken(tokenizer, ToolMode.AUTO, answer, form) == len(answer)
+    assert num_taken(tokenizer, ToolMode.AUTO, call, form) == len(call)
+    assert num_taken(tokenizer, ToolMode.AUTO, "#", form) == 0
+
+
+def test_a_form_in_lark_stands_alone():
+    lark = Grammar(kind=GrammarKind.LARK, text='start: "x"', param="text.format")
+
+    for mode in (ToolMode.REQUIRED, ToolMode.NONE):
+        check_form([LOOK], ToolChoice(mode=mode), lark)
+    check_form([], ToolChoice(), lark)
+    check_form([LOOK], ToolChoice(), FORM)
+    with pytest.raises(InvalidInputError, match="beside tools") as caught:
+        check_form([LOOK], ToolChoice(), lark)
+    assert caught.value.param == "text.format"
