@@ -52,8 +52,8 @@ class TurnOptions(ReplyOptions, total=False):
 class SessionFields(TypedDict, total=False):
     """What a session is made with; `instructions` are its system prompt, `reasoning` says what
     becomes of a reply's reasoning behind its turn (keep, drop or template), `sampling` stands for
-    what a turn does not name. `ttl_s` (seconds) and `priority` (-10 to 10) are hints to what is
-    kept when memory is short."""
+    what a turn does not name. One that isn't `listed` is found by whoever asks for such. `ttl_s`
+    (seconds) and `priority` (-10 to 10) are hints to what is kept when memory is short."""
 
     title: str | None
     instructions: str | None
@@ -61,6 +61,7 @@ class SessionFields(TypedDict, total=False):
     reasoning: str
     sampling: Mapping[str, Any] | None
     pinned: bool
+    listed: bool
     auto_title: bool
     ttl_s: float
     priority: int
@@ -225,6 +226,7 @@ class SessionInfo:
     reasoning: str
     sampling: Mapping[str, Any]
     pinned: bool
+    listed: bool
     auto_title: bool
     ttl_s: float
     priority: int
@@ -250,6 +252,7 @@ class SessionInfo:
             reasoning=raw.get("reasoning", "template"),
             sampling=raw.get("sampling") or {},
             pinned=raw.get("pinned", False),
+            listed=raw.get("listed", True),
             auto_title=raw.get("auto_title", True),
             ttl_s=raw.get("ttl_s", 0.0),
             priority=raw.get("priority", 0),

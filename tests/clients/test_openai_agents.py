@@ -23,7 +23,7 @@ from agents import (
 )
 from pydantic import BaseModel
 
-from tests.support.open_responses import judge_stream
+from tests.support.open_responses import as_sent, judge_stream
 
 SENTENCE = "[A-Z][a-z ]{3,20}[.]"
 SAYING = {"text": {"format": {"type": "grammar", "syntax": "regex", "definition": SENTENCE}}}
@@ -147,7 +147,7 @@ async def test_a_streamed_run_with_a_tool_is_told_in_whole_streams(model):
             continue
         if event.data.type in ("response.created", "response.queued"):
             streams.append([])
-        streams[-1].append(event.data.to_dict())
+        streams[-1].append(as_sent(event.data.to_dict()))
 
     responses = [judge_stream(stream) for stream in streams]
     assert [item["type"] for item in responses[0]["output"]] == ["function_call"]
@@ -206,7 +206,7 @@ async def test_runs_share_a_websocket(base_url, client):
         events = [event async for event in streamed.stream_events()]
 
     assert kinds(first)[:2] == CALLED
-    raw = [event.data.to_dict() for event in events if event.type == "raw_response_event"]
+    raw = [as_sent(event.data.to_dict()) for event in events if event.type == "raw_response_event"]
     last = judge_stream(raw)
     assert last["previous_response_id"] == first.last_response_id
     assert last["usage"]["input_tokens_details"]["cached_tokens"] > 0

@@ -10,7 +10,7 @@ import openai
 import pytest
 from pydantic import BaseModel
 
-from tests.support.open_responses import judge_response, judge_stream
+from tests.support.open_responses import as_sent, judge_response, judge_stream
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -27,6 +27,7 @@ WEATHER = {
     "strict": True,
 }
 TOOLS = [{"type": "function", **WEATHER}]
+FORM = {"type": "json_schema", "name": "weather", "schema": SCHEMA}
 GREEDY = {"model": "default", "temperature": 0}
 ASKED = [{"role": "user", "content": "How is the weather in Oslo today?"}]
 
@@ -52,7 +53,13 @@ def result_of(call):
 async def test_a_chat_calls_streams_and_answers(client):
     tools = [{"type": "function", "function": WEATHER}]
     async with client.chat.completions.stream(
-        **GREEDY, messages=ASKED, tools=tools, tool_choice="required", max_tokens=64
+        **GREEDY,
+        messages=ASKED,
+        tools=tools,
+        tool_choice="required",
+        parallel_tool_calls=False,
+        max_tokens=64,
+        stream_options={"include_usage": True},
     ) as stream:
         kinds = {event.type async for event in stream}
         first = await stream.get_final_completion()
@@ -102,7 +109,7 @@ async def test_a_loop_of_responses_computes_only_what_is_new(client):
             stream=True,
         )
         events = [event async for event in stream]
-        judge_stream([event.to_dict() for event in events])
+        judge_stream([as_sent(event.to_dict()) for event in events])
         made = events[-1].response
         (call,) = made.output
         given, previous = [result_of(call)], made.id
@@ -122,9 +129,10 @@ async def test_a_conversation_is_kept_by_the_server(client):
         conversation=kept.id,
         tools=TOOLS,
         tool_choice="required",
+        parallel_tool_calls=False,
         max_output_tokens=64,
     )
-    judge_response(first.to_dict())
+    judge_response(as_sent(first.to_dict()))
     results = [result_of(call) for call in first.output]
     second = await client.responses.create(
         **GREEDY, input=results, conversation=kept.id, tools=TOOLS, tool_choice="none"
@@ -135,23 +143,28 @@ async def test_a_conversation_is_kept_by_the_server(client):
     assert kinds[:3] == ["message", "message", "function_call"]
     assert kinds[-2:] == ["function_call_output", "message"]
     assert items[-1].content[0].text == second.output_text
-    judge_response(second.to_dict())
+    judge_response(as_sent(second.to_dict()))
 
 
 async def test_a_stream_that_was_lost_is_gone_on_with_by_either_of_its_ways(client):
     lost = await client.responses.create(
-        **GREEDY, input="Count to ten.", background=True, stream=True, max_output_tokens=16
+        **GREEDY,
+        input="Count to ten.",
+        background=True,
+        stream=True,
+        max_output_tokens=64,
+        text={"format": FORM},  # a reply that is cut isn't completed
     )
     seen = []
     async for event in lost:
-        seen.append(event.to_dict())
+        seen.append(as_sent(event.to_dict()))
         if event.type == "response.output_text.delta":
             break
     await lost.close()
     response_id, cursor = seen[0]["response"]["id"], seen[-1]["sequence_number"]
 
     rest = await client.responses.retrieve(response_id, stream=True, starting_after=cursor)
-    whole = [*seen, *[event.to_dict() async for event in rest]]
+    whole = [*seen, *[as_sent(event.to_dict()) async for event in rest]]
     response = judge_stream(whole)
     async with client.responses.stream(response_id=response_id, starting_after=cursor) as again:
         told = [event.sequence_number async for event in again]
@@ -169,7 +182,7 @@ async def test_a_websocket_carries_a_loop_with_calls(client):
             events = [await connection.recv()]
             while events[-1].type not in ("response.completed", "response.incomplete", "error"):
                 events.append(await connection.recv())
-            judge_stream([event.to_dict() for event in events])
+            judge_stream([as_sent(event.to_dict()) for event in events])
             return events[-1].response
 
         first = await made(
@@ -184,8 +197,9 @@ async def test_a_websocket_carries_a_loop_with_calls(client):
         )
 
     assert second.output_text
+    # More where another test's loop began with the same words.
     cached = second.usage.input_tokens_details.cached_tokens
-    assert cached == first.usage.total_tokens - 1
+    assert cached >= first.usage.total_tokens - 1
 
 
 async def test_what_goes_wrong_is_raised_as_openais_own_errors(client):

@@ -78,6 +78,9 @@ class _ShownError(_Shown):
     message: str
 
 
+_SECONDS = ("created_at", "completed_at")
+
+
 class _ShownResponse(_Shown):
     """What a response shows, whatever was said when it was asked for."""
 
@@ -140,6 +143,13 @@ def judge_event(event: Json) -> None:
         event = {**event, "response": _in_openais_words(event["response"])}
         event["response"]["text"] = {"format": {"type": "text"}}
     _TYPES[kind].model_validate(event, strict=True)
+
+
+def as_sent(event: Json) -> Json:
+    """An event or a response that openai's client gives back, which makes floats of seconds."""
+    shown = event.get("response", event)
+    seconds = {name: int(shown[name]) for name in _SECONDS if shown.get(name) is not None}
+    return {**event, "response": {**shown, **seconds}} if shown is not event else event | seconds
 
 
 def judge_stream(events: Sequence[Json]) -> Json:
