@@ -17,8 +17,8 @@ from torch.nn import functional
 
 from model.packing import GROUP, bits_of
 
-MAX_ROWS = 16
-"""Measured; docs/benchmarks.md has the figures."""
+MAX_ROWS = {torch.bfloat16: 16, torch.float32: 64}
+"""By what the layer computes in; docs/benchmarks.md has what was measured."""
 
 
 class QuantizedOps(Protocol):
@@ -53,7 +53,7 @@ def quantize_layer(
 
 
 def _forward(layer: nn.Linear, ops: QuantizedOps, bits: int, inputs: torch.Tensor) -> torch.Tensor:
-    if inputs.numel() > MAX_ROWS * layer.in_features:
+    if inputs.numel() > MAX_ROWS[inputs.dtype] * layer.in_features:
         return functional.linear(inputs, _weight(layer, ops, bits, inputs), layer.bias)
     output = inputs.new_empty((*inputs.shape[:-1], layer.out_features))
     packed: torch.Tensor = layer.packed  # type: ignore[assignment]  # a module's buffers are untyped

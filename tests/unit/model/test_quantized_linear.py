@@ -13,6 +13,7 @@ from model.packing import GROUP, Codes, pack, quantize
 from model.quantized_linear import MAX_ROWS, quantize_layer
 from tests.support.native_kernels import native_ops, threads
 
+LIMIT = MAX_ROWS[torch.float32]
 every_width = pytest.mark.parametrize("bits", [4, 8])
 every_dtype = pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 
@@ -153,12 +154,12 @@ def test_a_few_rows_take_packed_weights_and_more_the_layers_own(bits, keeps_weig
 
     quantize_layer(layer, pack(codes), ops, keeps_weight=keeps_weight)
 
-    for shape in ((64,), (1, 1, 64), (1, MAX_ROWS, 64), (1, MAX_ROWS + 1, 64), (2, MAX_ROWS, 64)):
+    for shape in ((64,), (1, 1, 64), (1, LIMIT, 64), (1, LIMIT + 1, 64), (2, LIMIT, 64)):
         inputs = torch.randn(shape)
         torch.testing.assert_close(layer(inputs), plain(inputs), rtol=1e-3, atol=1e-3)
     across = torch.randn(64, 2).t()
     torch.testing.assert_close(layer(across), plain(across), rtol=1e-3, atol=1e-3)
-    assert ops.rows == [1, 1, MAX_ROWS, 2]
+    assert ops.rows == [1, 1, LIMIT, 2]
     assert ops.num_unpacked == (0 if keeps_weight else 2)
     assert layer.weight.numel() == (plain.weight.numel() if keeps_weight else 0)
     assert layer.weight.dtype is torch.float32
@@ -169,13 +170,13 @@ def test_a_program_can_capture_the_layer(bits):
     codes = quantize(torch.randn(20, 64), bits)
     layer = layer_with(codes, bias=True, dtype=torch.float32)
     quantize_layer(layer, pack(codes), native_ops(), keeps_weight=True)
-    rows = torch.export.Dim("rows", min=2, max=MAX_ROWS)
+    rows = torch.export.Dim("rows", min=2, max=LIMIT)
 
     captured = torch.export.export(
         nn.Sequential(layer), (torch.randn(3, 64),), dynamic_shapes=({0: rows},)
     )
 
     assert "linear_quantized" in captured.graph_module.code
-    for num_rows in (2, MAX_ROWS):
+    for num_rows in (2, LIMIT):
         inputs = torch.randn(num_rows, 64)
         torch.testing.assert_close(captured.module()(inputs), layer(inputs))
