@@ -100,10 +100,12 @@ class CacheAnswer(Answer):
     dtype: str
     mode: str
     attention: str
+    quantization: Literal["none", "file", "int8", "int4"]
     block_size: int
     block_bytes: int
     cache_bytes: int
     weights_bytes: int
+    packed_bytes: int
     max_context_tokens: int
     num_blocks: int
     blocks: dict[str, int]

@@ -7,7 +7,6 @@ environment for settings; it is read once, by `load_settings`, and below the com
 the plain configurations made here are passed on.
 """
 
-import ipaddress
 import os
 import re
 import tomllib
@@ -28,8 +27,9 @@ from app.setting_fields import (
     Paths,
     Seconds,
     in_group,
+    is_loopback,
 )
-from model.config import AttentionName, Device, EngineConfig, Mode
+from model.config import AttentionName, Device, EngineConfig, Mode, Quantization
 from model.eviction import EvictionPolicy
 
 ENV_PREFIX = "SPLICE_"
@@ -89,6 +89,9 @@ class Settings(BaseModel):
     )
     attention: AttentionName = _model(
         AttentionName.AUTO, "attention backend; `auto` lets the mode decide"
+    )
+    quantization: Quantization = _model(
+        Quantization.AUTO, "bits of weights while a CPU decodes; `auto` keeps a GGUF file's 4 and 8"
     )
     native_dir: Path = _model(
         Path("~/.cache/splice"), "folder for the kernels compiled for this machine"
@@ -233,12 +236,14 @@ class Settings(BaseModel):
             )
         if self.mode is Mode.EXACT and self.attention in (AttentionName.BATCHED, AttentionName.CPU):
             raise ValueError(f"mode exact needs the reference attention, not {self.attention}")
+        if self.mode is Mode.EXACT and self.quantization in (Quantization.INT8, Quantization.INT4):
+            raise ValueError(f"mode exact computes in float32 alone, not in {self.quantization}")
         return self
 
     @property
     def is_guarded_by_address(self) -> bool:
         """Whether the server may run without API keys, by its address or by the operator's word."""
-        is_only_near = _is_loopback(self.host) and not self.trusted_proxies
+        is_only_near = is_loopback(self.host) and not self.trusted_proxies
         return self.allow_remote or is_only_near
 
     @property
@@ -271,6 +276,7 @@ class Settings(BaseModel):
             device=self.device,
             mode=self.mode,
             attention=self.attention,
+            quantization=self.quantization,
             block_size=self.block_size,
             num_blocks=self.num_blocks,
             cache_bytes=None if self.cache_bytes is None else int(self.cache_bytes),
@@ -372,12 +378,3 @@ def _from_file(
             "\n".join(unknown_name(where, k, Settings.model_fields) for k in unknown)
         )
     return {name: (f"{path or CONFIG_FILE}", value) for name, value in values.items()}
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return False

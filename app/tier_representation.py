@@ -106,10 +106,12 @@ def cache_object(info: EngineInfo, stats: EngineStats) -> Json:
         "dtype": info.dtype,
         "mode": info.mode,
         "attention": info.attention,
+        "quantization": info.quantization,
         "block_size": info.block_size,
         "block_bytes": info.block_bytes,
         "cache_bytes": info.cache_bytes,
         "weights_bytes": info.weights_bytes,
+        "packed_bytes": info.packed_bytes,
         "max_context_tokens": info.max_context_tokens,
         "num_blocks": stats.num_blocks,
         "blocks": {

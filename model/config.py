@@ -37,12 +37,22 @@ class AttentionName(StrEnum):
     CPU = "cpu"
 
 
+class Quantization(StrEnum):
+    """How many bits weights have while a CPU decodes; `auto` takes a file's own."""
+
+    AUTO = "auto"
+    NONE = "none"
+    INT8 = "int8"
+    INT4 = "int4"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineConfig:
     """Everything the engine's process needs to start.
 
     `model` is a local folder, a `.gguf` file, a Hugging Face id, or `"default"` for the embedded
     model. `num_blocks` wins over `cache_bytes`; with neither, a share of free memory is taken.
+    `quantization` is for decoding on a CPU in `fast` mode.
     `max_context_tokens` can only lower what the model allows. `num_threads` 0 keeps torch's own.
     Kernels that are compiled for this machine lie in `native_dir`.
     A step has at most `token_budget` rows, and in `fast` mode as few prompt rows beside running
@@ -61,6 +71,7 @@ class EngineConfig:
     device: Device = Device.AUTO
     mode: Mode = Mode.FAST
     attention: AttentionName = AttentionName.AUTO
+    quantization: Quantization = Quantization.AUTO
     block_size: int = 16
     num_blocks: int | None = None
     cache_bytes: int | None = None

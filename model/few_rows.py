@@ -32,7 +32,7 @@ class LinearOps(Protocol):
 
 def speed_up(model: nn.Module, ops: LinearOps) -> int:
     """Let the model's bfloat16 linear layers multiply a few rows by the compiled kernel; how many
-    there are. Layers of a class of their own stay as they are."""
+    there are. Layers of a class of their own, and quantised ones, stay as they are."""
     layers = [m for m in model.modules() if type(m) is nn.Linear and _is_meant(m)]
     for layer in layers:
         layer.forward = partial(_forward, layer, ops)  # type: ignore[method-assign]
@@ -40,7 +40,9 @@ def speed_up(model: nn.Module, ops: LinearOps) -> int:
 
 
 def _is_meant(layer: nn.Linear) -> bool:
-    return layer.weight.dtype is torch.bfloat16 and layer.weight.is_contiguous()
+    is_changed = "forward" in vars(layer)
+    weight = layer.weight
+    return weight.dtype is torch.bfloat16 and weight.is_contiguous() and not is_changed
 
 
 def _forward(layer: nn.Linear, ops: LinearOps, inputs: torch.Tensor) -> torch.Tensor:

@@ -159,7 +159,8 @@ GenerationEvent = GenerationStarted | GenerationDelta | GenerationFinished
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineInfo:
     """What was loaded; sizes in bytes. `tokenizer_path` is a folder transformers can read;
-    `sampling` is what the model's makers recommend."""
+    `sampling` is what the model's makers recommend. `quantization` is `none`, `int8`, `int4` or
+    `file`; `packed_bytes` are the weights that it decodes with, beside `weights_bytes`."""
 
     model_id: str
     tokenizer_path: str
@@ -168,7 +169,9 @@ class EngineInfo:
     dtype: str
     mode: str
     attention: str
+    quantization: str = "none"
     weights_bytes: int
+    packed_bytes: int = 0
     cache_bytes: int
     num_blocks: int
     block_size: int

@@ -13,9 +13,10 @@ import torch
 from model.attention.base import AttentionSpec
 from model.batch import Batch
 from model.few_rows import LinearOps
+from model.quantized_linear import QuantizedOps
 
 
-class NativeOps(LinearOps, Protocol):
+class NativeOps(LinearOps, QuantizedOps, Protocol):
     """The compiled operators, as torch shows them."""
 
     def attend(

@@ -65,6 +65,12 @@ class LiveServer:
         """Where it listens, or did before it was killed."""
         return int(self.url.rpartition(":")[2])
 
+    @property
+    def said(self) -> str:
+        """What it wrote so far, its banner too."""
+        assert self._output is not None, "not started"
+        return self._output.text
+
     def engine(self) -> psutil.Process:
         """The engine's process, below the server's."""
         (engine,) = self.engines()

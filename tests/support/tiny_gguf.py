@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import numpy as np
-from gguf import GGUFWriter, TokenType
+from gguf import GGMLQuantizationType, GGUFWriter, TokenType, quantize
 from transformers.convert_slow_tokenizer import bytes_to_unicode
 
 HIDDEN, HEADS, LAYERS, INTERMEDIATE = 32, 4, 2, 48
@@ -13,7 +13,18 @@ MERGED = ("ĊĊ", "ĠĠ")
 TEMPLATE = "{% for m in messages %}{{ m['content'] }}{% endfor %}"
 
 
-def write_tiny_gguf(path: Path, context_length: int = 128, template: str = TEMPLATE) -> None:
+# As small files have them: the table that is the head too in 8 bits, most others in 4.
+EIGHT_BITS = {"token_embd"}
+OLD_FOUR_BITS = {"attn_k", "ffn_gate"}
+
+
+def write_tiny_gguf(
+    path: Path,
+    context_length: int = 128,
+    template: str = TEMPLATE,
+    *,
+    is_quantized: bool = False,
+) -> None:
     alphabet = [bytes_to_unicode()[byte] for byte in range(256)]
     tokens = [*SPECIAL, *alphabet, *MERGED]
     writer = GGUFWriter(path, "llama")
@@ -40,16 +51,27 @@ def write_tiny_gguf(path: Path, context_length: int = 128, template: str = TEMPL
     writer.add_pad_token_id(2)
     writer.add_add_bos_token(False)
     writer.add_chat_template(template)
-    for name, shape in _shapes(len(tokens)):
-        writer.add_tensor(name, _random(shape))
+    for seed, (name, shape) in enumerate(_shapes(len(tokens))):
+        numbers = np.random.default_rng(seed).standard_normal(shape, dtype=np.float32)
+        kind = _kind(name, shape) if is_quantized else None
+        if kind is None:
+            writer.add_tensor(name, numbers)
+        else:
+            writer.add_tensor(name, quantize(numbers, kind), raw_dtype=kind)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
 
 
-def _random(shape: tuple[int, ...]) -> np.ndarray:
-    return np.random.default_rng(len(shape)).standard_normal(shape, dtype=np.float32)
+def _kind(name: str, shape: tuple[int, ...]) -> GGMLQuantizationType | None:
+    """None for what has one dimension or no whole groups of 32."""
+    if len(shape) == 1 or shape[-1] % 32:
+        return None
+    stem = name.split(".")[-2]
+    if stem in EIGHT_BITS:
+        return GGMLQuantizationType.Q8_0
+    return GGMLQuantizationType.Q4_0 if stem in OLD_FOUR_BITS else GGMLQuantizationType.Q4_1
 
 
 def _shapes(vocab_size: int) -> list[tuple[str, tuple[int, ...]]]:

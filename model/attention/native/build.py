@@ -28,9 +28,9 @@ _FLAGS = "-std=c++20 -O3 -fPIC -w -ffp-contract=fast -fno-math-errno -fno-trappi
 _AVX512 = "-mfma -mavx512f -mavx512bw -mavx512vl -mavx512dq"
 _LEVELS = {
     "portable": "",
-    "avx2": "-mavx2 -mfma",
+    "avx2": "-mavx2 -mfma -mf16c",
     "avx512": _AVX512,
-    "avx512_bf16": f"{_AVX512} -mavx512bf16",
+    "avx512_bf16": f"{_AVX512} -mavx512bf16 -mavx512vnni",
 }
 _X86 = ("x86_64", "AMD64")
 _TIMEOUT_S = 300.0
@@ -70,7 +70,13 @@ def load_ops(folder: Path, on_progress: Callable[[str], None]) -> NativeOps:
     except OSError as exc:
         library.unlink(missing_ok=True)  # damaged: the next start compiles it again
         raise NativeBuildError(f"{exc}: {exc.__cause__}") from exc
+    for name in ("linear_quantized", "unpack"):  # for what captures a model: they only write
+        torch.library.register_fake(f"{_name()}::{name}", _write_nothing)
     return ops
+
+
+def _write_nothing(*_: object) -> None:
+    """What an operator does to tensors without memory."""
 
 
 def compile_once(folder: Path, on_progress: Callable[[str], None]) -> Path:
@@ -108,7 +114,7 @@ def _build(library: Path, on_progress: Callable[[str], None]) -> None:
     with filelock.FileLock(library.with_suffix(".lock"), timeout=_TIMEOUT_S):
         if library.exists():  # another process was first
             return
-        on_progress("compiling the attention kernels for this machine, once")
+        on_progress("compiling the kernels for this machine, once")
         with tempfile.TemporaryDirectory(dir=library.parent, prefix="build-") as name:
             built = Path(name) / library.name
             jobs = list(_jobs(Path(name)))

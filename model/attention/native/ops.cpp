@@ -39,13 +39,16 @@ std::vector<const Level*> usable_levels() {
   std::vector<const Level*> levels{&level_portable};
 #if defined(SPLICE_X86)
   __builtin_cpu_init();
-  if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma")) return levels;
+  if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma") ||
+      !__builtin_cpu_supports("f16c"))
+    return levels;
   levels.push_back(&level_avx2);
   for (bool has : {__builtin_cpu_supports("avx512f") != 0, __builtin_cpu_supports("avx512bw") != 0,
                    __builtin_cpu_supports("avx512vl") != 0, __builtin_cpu_supports("avx512dq") != 0})
     if (!has) return levels;
   levels.push_back(&level_avx512);
-  if (__builtin_cpu_supports("avx512bf16")) levels.push_back(&level_avx512_bf16);
+  if (__builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512vnni"))
+    levels.push_back(&level_avx512_bf16);
 #endif
   return levels;
 }
@@ -240,6 +243,20 @@ void attend(Tensor output, const Tensor query, const Tensor kv, const Tensor tab
   is_float ? join_all<float>(call, tiles, partials) : join_all<uint16_t>(call, tiles, partials);
 }
 
+// Each thread takes a part of some bytes after the other.
+template <class Part>
+void share_out(int64_t num_units, int64_t unit_bytes, Part part) {
+  int64_t num_threads = torch::stable::get_num_threads();
+  int64_t size = std::max<int64_t>(1, kPartBytes / unit_bytes);
+  int64_t num_parts = (num_units + size - 1) / size;
+  if (num_threads == 1 || num_parts == 1) return part(0, num_units);
+  std::atomic<int64_t> next{0};
+  torch::stable::parallel_for(0, std::min(num_threads, num_parts), 1, [&](int64_t, int64_t) {
+    for (int64_t i = next++; i < num_parts; i = next++)
+      part(i * size, std::min((i + 1) * size, num_units));
+  });
+}
+
 // `input` [..., I], `weight` [O, I], `output` [..., O], contiguous.
 void linear(Tensor output, const Tensor input, const Tensor weight, std::optional<Tensor> bias,
             int64_t level) {
@@ -253,17 +270,53 @@ void linear(Tensor output, const Tensor input, const Tensor weight, std::optiona
   call.num_rows = input.numel() / call.num_inputs;
 
   const Level& chosen = level_of(level);
-  int64_t num_threads = torch::stable::get_num_threads();
-  int64_t part = std::max<int64_t>(4, kPartBytes / (2 * call.num_inputs) / 4 * 4);
-  int64_t num_parts = (call.num_outputs + part - 1) / part;
-  if (num_threads == 1 || num_parts == 1) {
-    chosen.multiply_bfloat16(call, 0, call.num_outputs);
-    return;
-  }
-  std::atomic<int64_t> next{0};
-  torch::stable::parallel_for(0, std::min(num_threads, num_parts), 1, [&](int64_t, int64_t) {
-    for (int64_t i = next++; i < num_parts; i = next++)
-      chosen.multiply_bfloat16(call, i * part, std::min((i + 1) * part, call.num_outputs));
+  // Whole fours of outputs, which the kernel takes together.
+  share_out((call.num_outputs + 3) / 4, 8 * call.num_inputs, [&](int64_t begin, int64_t end) {
+    chosen.multiply_bfloat16(call, begin * 4, std::min(end * 4, call.num_outputs));
+  });
+}
+
+// `input` [..., I], `weight` [blocks, groups, bytes] as packed, `output` [..., O], contiguous.
+void linear_quantized(Tensor output, const Tensor input, const Tensor weight,
+                      std::optional<Tensor> bias, int64_t bits, int64_t level) {
+  const Level& chosen = level_of(level);
+  bool is_wide = bits == 8, is_half = input.element_size() == 2;
+  Inputs inputs{};
+  inputs.from = input.data_ptr();
+  inputs.num_inputs = input.size(input.dim() - 1);
+  inputs.num_rows = input.numel() / inputs.num_inputs;
+  Quantized call{};
+  call.weight = static_cast<const uint8_t*>(weight.data_ptr());
+  call.bias = bias ? bias->data_ptr() : nullptr;
+  call.output = output.data_ptr();
+  call.is_half = is_half;
+  call.num_rows = inputs.num_rows;
+  call.num_groups = weight.size(1);
+  call.num_outputs = output.size(output.dim() - 1);
+
+  // Two codes are as large as a float.
+  static thread_local Buffer buffer;
+  int64_t count = call.num_rows * call.num_groups;
+  inputs.scales = buffer.floats(count * (2 + kGroup / 2));
+  inputs.sums = inputs.scales + count;
+  inputs.codes = reinterpret_cast<int16_t*>(inputs.sums + count);
+  chosen.quantize_inputs[is_half](inputs);
+  call.codes = inputs.codes;
+  call.scales = inputs.scales;
+  call.sums = inputs.sums;
+  share_out(weight.size(0), call.num_groups * group_bytes(bits),
+            [&](int64_t begin, int64_t end) {
+              chosen.multiply_quantized[is_wide](call, begin, end);
+            });
+}
+
+// `weight` as packed to `output` [groups * 32, blocks * 16], contiguous.
+void unpack(Tensor output, const Tensor weight, int64_t bits, int64_t level) {
+  const Level& chosen = level_of(level);
+  Unpacked call{static_cast<const uint8_t*>(weight.data_ptr()), output.data_ptr(), weight.size(1),
+                output.size(1)};
+  share_out(weight.size(0), call.num_groups * group_bytes(bits), [&](int64_t begin, int64_t end) {
+    chosen.unpack[bits == 8][output.element_size() == 2](call, begin, end);
   });
 }
 
@@ -282,12 +335,18 @@ STABLE_TORCH_LIBRARY(SPLICE_NAMESPACE, library) {
       "attend(Tensor(a!) output, Tensor query, Tensor kv, Tensor tables, Tensor sequences, "
       "float scaling, int window, float softcap, int level) -> ()");
   library.def("linear(Tensor(a!) output, Tensor input, Tensor weight, Tensor? bias, int level) -> ()");
+  library.def(
+      "linear_quantized(Tensor(a!) output, Tensor input, Tensor weight, Tensor? bias, int bits, "
+      "int level) -> ()");
+  library.def("unpack(Tensor(a!) output, Tensor weight, int bits, int level) -> ()");
   library.def("level_names() -> str");
 }
 
 STABLE_TORCH_LIBRARY_IMPL(SPLICE_NAMESPACE, CPU, library) {
   library.impl("attend", TORCH_BOX(&splice::attend));
   library.impl("linear", TORCH_BOX(&splice::linear));
+  library.impl("linear_quantized", TORCH_BOX(&splice::linear_quantized));
+  library.impl("unpack", TORCH_BOX(&splice::unpack));
 }
 
 STABLE_TORCH_LIBRARY_IMPL(SPLICE_NAMESPACE, CompositeExplicitAutograd, library) {
