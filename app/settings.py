@@ -7,7 +7,6 @@ environment for settings; it is read once, by `load_settings`, and below the com
 the plain configurations made here are passed on.
 """
 
-import ipaddress
 import os
 import re
 import tomllib
@@ -28,8 +27,9 @@ from app.setting_fields import (
     Paths,
     Seconds,
     in_group,
+    is_loopback,
 )
-from model.config import AttentionName, Device, EngineConfig, Mode
+from model.config import AttentionName, CompileMode, Device, EngineConfig, Mode
 from model.eviction import EvictionPolicy
 
 ENV_PREFIX = "SPLICE_"
@@ -90,8 +90,13 @@ class Settings(BaseModel):
     attention: AttentionName = _model(
         AttentionName.AUTO, "attention backend; `auto` lets the mode decide"
     )
+    compile: CompileMode = _model(
+        CompileMode.OFF,
+        "the decode step, compiled for this machine once, where `fast` computes on a CPU: `auto` "
+        "while nobody computes, `first` before the server is ready, `off` never",
+    )
     native_dir: Path = _model(
-        Path("~/.cache/splice"), "folder for the kernels compiled for this machine"
+        Path("~/.cache/splice"), "folder for what is compiled for this machine"
     )
     max_context_tokens: OptionalCount = _model(
         None, "tokens a conversation may hold; can only lower what the model allows", ge=2
@@ -233,12 +238,14 @@ class Settings(BaseModel):
             )
         if self.mode is Mode.EXACT and self.attention in (AttentionName.BATCHED, AttentionName.CPU):
             raise ValueError(f"mode exact needs the reference attention, not {self.attention}")
+        if self.mode is Mode.EXACT and self.compile is CompileMode.FIRST:
+            raise ValueError("mode exact computes every token the same way: it compiles no step")
         return self
 
     @property
     def is_guarded_by_address(self) -> bool:
         """Whether the server may run without API keys, by its address or by the operator's word."""
-        is_only_near = _is_loopback(self.host) and not self.trusted_proxies
+        is_only_near = is_loopback(self.host) and not self.trusted_proxies
         return self.allow_remote or is_only_near
 
     @property
@@ -271,6 +278,7 @@ class Settings(BaseModel):
             device=self.device,
             mode=self.mode,
             attention=self.attention,
+            compile=self.compile,
             block_size=self.block_size,
             num_blocks=self.num_blocks,
             cache_bytes=None if self.cache_bytes is None else int(self.cache_bytes),
@@ -372,12 +380,3 @@ def _from_file(
             "\n".join(unknown_name(where, k, Settings.model_fields) for k in unknown)
         )
     return {name: (f"{path or CONFIG_FILE}", value) for name, value in values.items()}
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return False

@@ -37,6 +37,15 @@ class AttentionName(StrEnum):
     CPU = "cpu"
 
 
+class CompileMode(StrEnum):
+    """Whether the decode step is compiled for this machine: `auto` while nobody computes, `first`
+    before anybody may, `off` never."""
+
+    AUTO = "auto"
+    FIRST = "first"
+    OFF = "off"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineConfig:
     """Everything the engine's process needs to start.
@@ -44,7 +53,7 @@ class EngineConfig:
     `model` is a local folder, a `.gguf` file, a Hugging Face id, or `"default"` for the embedded
     model. `num_blocks` wins over `cache_bytes`; with neither, a share of free memory is taken.
     `max_context_tokens` can only lower what the model allows. `num_threads` 0 keeps torch's own.
-    Kernels that are compiled for this machine lie in `native_dir`.
+    What is compiled for this machine lies in `native_dir`.
     A step has at most `token_budget` rows, and in `fast` mode as few prompt rows beside running
     replies as keep it under `max_itl_s`; in `exact` mode what a step computes depends on no clock.
     The tiers lie in `kv_dir`, each as large as its bytes, which are its bound; without them what
@@ -61,6 +70,7 @@ class EngineConfig:
     device: Device = Device.AUTO
     mode: Mode = Mode.FAST
     attention: AttentionName = AttentionName.AUTO
+    compile: CompileMode = CompileMode.OFF
     block_size: int = 16
     num_blocks: int | None = None
     cache_bytes: int | None = None
