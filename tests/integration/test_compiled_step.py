@@ -9,7 +9,6 @@ import pytest
 import torch
 
 from benchmarks.dense import build_model, tiny_llama, tiny_qwen3
-from benchmarks.tiny_configs import tiny_config
 from model.attention.base import IMPLEMENTATION, register
 from model.attention.cpu import CpuBackend
 from model.attention.native.build import library_path
@@ -21,6 +20,7 @@ from model.kv_cache import KVCache
 from model.messages import CompiledState
 from model.runner import ModelRunner, ModelShape
 from model.self_check import relative_error
+from tests.support.deciding_mlp import DecidingMlp
 from tests.support.native_kernels import native_ops
 
 pytestmark = pytest.mark.timeout(300)
@@ -140,7 +140,6 @@ def test_a_damaged_step_is_compiled_again_and_not_loaded(llama, tmp_path, caplog
     (step,) = folder.glob("step-*/")
     library = max(step.rglob("*.so"), key=lambda p: p.stat().st_size)
     library.write_bytes(library.read_bytes()[:-4096])
-    # Without a compiler, which is how a test that compiles nothing sees what was decided.
     made = Fixture(tiny_llama(), torch.bfloat16, folder)
     source = made.commission()
 
@@ -158,13 +157,15 @@ def test_in_float32_and_with_normalised_queries(tmp_path):
     assert float(relative_error(expected, logits).max()) < TOLERANCE[torch.float32]
 
 
-def test_an_architecture_that_cannot_be_captured_says_why_and_is_served_without(tmp_path, caplog):
-    config = tiny_config("mixtral", num_local_experts=4, num_experts_per_tok=2)
-    made = Fixture(config, torch.bfloat16, tmp_path)
+def test_a_model_that_cannot_be_captured_says_why_and_is_served_without(tmp_path, caplog):
+    made = Fixture(tiny_llama(), torch.bfloat16, tmp_path)
+    layer = made.model.model.layers[1]
+    layer.mlp = DecidingMlp(layer.mlp)
     source = made.commission()
 
     assert source.stats().state is CompiledState.UNAVAILABLE
-    assert source.stats().reason
+    assert "data-dependent" in source.stats().reason
     (record,) = [r for r in caplog.records if r.levelno == logging.WARNING]
     assert source.stats().reason in record.getMessage()
     assert made.runner(source).forward(decoding((3, 17)), []).isfinite().all()
+    assert not list(tmp_path.glob("step-*/"))
