@@ -91,6 +91,14 @@ class TierAnswer(Answer):
     num_abandoned: int
 
 
+class CompiledStepAnswer(Answer):
+    """The decode step compiled for this machine; `reason` says why there is none, or will be."""
+
+    state: Literal["off", "waiting", "building", "ready", "unavailable"]
+    reason: str | None
+    num_steps: int
+
+
 class CacheAnswer(Answer):
     """The block pool and the tiers as they are now."""
 
@@ -101,6 +109,7 @@ class CacheAnswer(Answer):
     mode: str
     attention: str
     quantization: Literal["none", "file", "int8", "int4"]
+    compiled_step: CompiledStepAnswer
     block_size: int
     block_bytes: int
     cache_bytes: int

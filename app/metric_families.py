@@ -160,6 +160,15 @@ LATE_STEPS: Final = Family(
     Kind.COUNTER,
     "Steps that kept running replies waiting for longer than `max_itl_s`.",
 )
+COMPILED_STEPS: Final = Family(
+    "splice_compiled_steps", Kind.COUNTER, "Steps that the compiled decode step did."
+)
+COMPILED_STATE: Final = Family(
+    "splice_compiled_state",
+    Kind.GAUGE,
+    "How it stands with the compiled decode step: 1 for its state.",
+    (("state", "`off`, `waiting` (until nobody computes), `building`, `ready` or `unavailable`"),),
+)
 ENGINE_RESTARTS: Final = Family(
     "splice_engine_restarts", Kind.COUNTER, "Times the engine was started again."
 )
@@ -253,6 +262,8 @@ ENGINE: Final = (
     PROMPT_CHUNKS,
     HELD_STEPS,
     LATE_STEPS,
+    COMPILED_STEPS,
+    COMPILED_STATE,
     ENGINE_RESTARTS,
     RESTORE_TIME,
     TIER_ON,

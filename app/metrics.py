@@ -21,7 +21,7 @@ from prometheus_client.registry import Collector
 from app import metric_families as families
 from app.metric_families import Family
 from app.tier_metrics import tier_metrics
-from model.messages import EngineStats, Histogram
+from model.messages import CompiledState, EngineStats, Histogram
 from sessions.warming import WarmingStats
 
 _LAG_BOUNDS_S: Final = (
@@ -172,6 +172,10 @@ class EngineCollector(Collector):
         blocks.add_metric(["cached"], stats.blocks_cached)
         blocks.add_metric(["empty"], stats.blocks_empty)
         yield blocks
+        compiled = _empty_gauge(families.COMPILED_STATE)
+        for state in CompiledState:
+            compiled.add_metric([state], state is stats.compiled.state)
+        yield compiled
         for family, value in (
             (families.QUEUE_DEPTH, stats.num_waiting),
             (families.RUNNING, stats.num_running),
@@ -199,6 +203,7 @@ class EngineCollector(Collector):
             (families.PROMPT_CHUNKS, steps.chunks_total),
             (families.HELD_STEPS, steps.held_total),
             (families.LATE_STEPS, steps.late_total),
+            (families.COMPILED_STEPS, stats.compiled.num_steps),
             (families.ENGINE_RESTARTS, stats.num_restarts),
         ):
             yield CounterMetricFamily(family.name, family.meaning, value=value)

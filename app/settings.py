@@ -29,7 +29,14 @@ from app.setting_fields import (
     in_group,
     is_loopback,
 )
-from model.config import AttentionName, Device, EngineConfig, Mode, Quantization
+from model.config import (
+    AttentionName,
+    CompileMode,
+    Device,
+    EngineConfig,
+    Mode,
+    Quantization,
+)
 from model.eviction import EvictionPolicy
 
 ENV_PREFIX = "SPLICE_"
@@ -93,8 +100,13 @@ class Settings(BaseModel):
     quantization: Quantization = _model(
         Quantization.AUTO, "bits of weights while a CPU decodes; `auto` keeps a GGUF file's 4 and 8"
     )
+    compile: CompileMode = _model(
+        CompileMode.OFF,
+        "the decode step, compiled for this machine once, where `fast` computes on a CPU: `auto` "
+        "while nobody computes, `first` before the server is ready, `off` never",
+    )
     native_dir: Path = _model(
-        Path("~/.cache/splice"), "folder for the kernels compiled for this machine"
+        Path("~/.cache/splice"), "folder for what is compiled for this machine"
     )
     max_context_tokens: OptionalCount = _model(
         None, "tokens a conversation may hold; can only lower what the model allows", ge=2
@@ -238,6 +250,8 @@ class Settings(BaseModel):
             raise ValueError(f"mode exact needs the reference attention, not {self.attention}")
         if self.mode is Mode.EXACT and self.quantization in (Quantization.INT8, Quantization.INT4):
             raise ValueError(f"mode exact computes in float32 alone, not in {self.quantization}")
+        if self.mode is Mode.EXACT and self.compile is CompileMode.FIRST:
+            raise ValueError("mode exact computes every token the same way: it compiles no step")
         return self
 
     @property
@@ -277,6 +291,7 @@ class Settings(BaseModel):
             mode=self.mode,
             attention=self.attention,
             quantization=self.quantization,
+            compile=self.compile,
             block_size=self.block_size,
             num_blocks=self.num_blocks,
             cache_bytes=None if self.cache_bytes is None else int(self.cache_bytes),

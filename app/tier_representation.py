@@ -107,6 +107,11 @@ def cache_object(info: EngineInfo, stats: EngineStats) -> Json:
         "mode": info.mode,
         "attention": info.attention,
         "quantization": info.quantization,
+        "compiled_step": {
+            "state": str(stats.compiled.state),
+            "reason": stats.compiled.reason,
+            "num_steps": stats.compiled.num_steps,
+        },
         "block_size": info.block_size,
         "block_bytes": info.block_bytes,
         "cache_bytes": info.cache_bytes,

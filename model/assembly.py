@@ -18,6 +18,7 @@ from model.attention.cpu import CpuBackend
 from model.attention.native.build import NativeBuildError, load_ops
 from model.attention.reference import ReferenceBackend
 from model.cache_manager import CacheManager
+from model.compiled.commission import commission
 from model.config import AttentionName, Device, EngineConfig, Mode
 from model.core import EngineCore
 from model.errors import ModelLoadError
@@ -242,7 +243,8 @@ def build_core(
             f"no memory for a cache of {num_blocks} blocks of {kv_shape.block_bytes} bytes: "
             "lower --cache-bytes or --num-blocks"
         ) from exc
-    runner = ModelRunner(model, shape.windows, cache, backend)
+    compiled = commission(config, model, shape, backend, identity)
+    runner = ModelRunner(model, shape.windows, cache, backend, compiled)
     around = Surroundings(time.monotonic, time.time, wake)
     setup = build_tiers(config, hasher, runner, around)
     if config.poison_blocks:

@@ -14,6 +14,7 @@ import logging
 import secrets
 from collections.abc import Callable
 from collections.abc import Sequence as Items
+from dataclasses import replace
 
 from model.admission import Admission
 from model.batch import BatchRow
@@ -344,7 +345,7 @@ class EngineCore:
     def stats(self) -> EngineStats:
         """A snapshot of everything that is counted."""
         scheduler, cache = self._scheduler, self.cache
-        return self.statistics.snapshot(
+        snapshot = self.statistics.snapshot(
             num_blocks=cache.pool.num_blocks,
             blocks=cache.count_blocks(),
             queues=(len(scheduler.running), len(scheduler.waiting), cache.num_parked_tables),
@@ -353,6 +354,7 @@ class EngineCore:
             evicted_blocks_total=cache.supply.num_evicted_blocks,
             tiers=cache.tiering.stats(),
         )
+        return replace(snapshot, compiled=self._runner.compiled())
 
 
 def _to_row(scheduled: Scheduled) -> BatchRow:

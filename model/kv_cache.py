@@ -62,6 +62,11 @@ class KVCache:
         if device.type == "cpu":
             self._bytes = bytes_of(self._blocks)
 
+    @property
+    def tensor(self) -> torch.Tensor:
+        """Every block, `[N, L, 2, P, K, D]`."""
+        return self._blocks
+
     def layer(self, index: int) -> torch.Tensor:
         """One layer's keys and values of every block, `[N, 2, P, K, D]`, a strided view."""
         return self._blocks[:, index]

@@ -267,6 +267,25 @@ class TierStats:
     counts: tuple[tuple[str, int], ...]
 
 
+class CompiledState(StrEnum):
+    """How it stands with the compiled decode step. `waiting` until nobody computes."""
+
+    OFF = "off"
+    WAITING = "waiting"
+    BUILDING = "building"
+    READY = "ready"
+    UNAVAILABLE = "unavailable"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompiledStats:
+    """The compiled decode step: why it can't be had, or why nobody wants it; the steps it did."""
+
+    state: CompiledState = CompiledState.OFF
+    reason: str | None = None
+    num_steps: int = 0
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineStats:
     """A snapshot of the engine. Blocks: held by running tables, held by parked ones only, free
@@ -296,4 +315,5 @@ class EngineStats:
     restore_s: Histogram
     steps: StepStats = StepStats()
     tiers: tuple[TierStats, ...] = ()
+    compiled: CompiledStats = CompiledStats()
     num_restarts: int = 0

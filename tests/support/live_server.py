@@ -89,7 +89,9 @@ class LiveServer:
             models.symlink_to(MODELS)
         command = [self._python, "-m", "app.cli", "serve", "--port", str(port)]
         # No titles unless a flag asks for them: tests count the rows that their own turns compute.
-        command += ["--data-dir", str(self._data_dir), "--no-auto-titles", *self._flags]
+        # Nothing is compiled behind their backs, either.
+        command += ["--data-dir", str(self._data_dir), "--no-auto-titles", "--compile", "off"]
+        command += self._flags
         environ = {k: v for k, v in os.environ.items() if not k.startswith("SPLICE_")}
         self._process = subprocess.Popen(
             command,

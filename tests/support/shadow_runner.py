@@ -13,6 +13,7 @@ import torch
 
 from model.batch import BatchRow
 from model.block_supply import BlockEdit
+from model.messages import CompiledStats
 from model.sampler import Draw, Sampled, sample
 from tests.support.memory_storage import PlainCarrier
 
@@ -27,6 +28,9 @@ class ShadowRunner:
         self._block_size = block_size
         self._vocab_size = vocab_size
         self._slots: dict[int, int] = {}
+
+    def compiled(self) -> CompiledStats:
+        return CompiledStats()
 
     def edit(self, edits: Sequence[BlockEdit]) -> None:
         for edit in edits:

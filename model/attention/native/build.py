@@ -37,6 +37,30 @@ _TIMEOUT_S = 300.0
 _MAX_REASON = 300  # characters of what a compiler says
 
 
+def _attended(kv: torch.Tensor, query: torch.Tensor, *_: object) -> torch.Tensor:
+    return query.new_empty(query.shape)
+
+
+def _multiplied(
+    inputs: torch.Tensor, parameters: Sequence[torch.Tensor], num_layers: int, *_: object
+) -> torch.Tensor:
+    num_outputs = sum(weight.shape[0] for weight in parameters[:num_layers])
+    return inputs.new_empty((*inputs.shape[:-1], num_outputs))
+
+
+def _written(*_: object) -> None:
+    pass
+
+
+_RESULTS: dict[str, Callable[..., torch.Tensor | None]] = {
+    "attend_step": _attended,
+    "linears": _multiplied,
+    "linear_quantized": _written,
+    "unpack": _written,
+}
+"""What comes out of an operator, for whoever traces a model without running it."""
+
+
 class NativeBuildError(Exception):
     """Why there are no kernels."""
 
@@ -56,12 +80,12 @@ def find_compiler() -> str | None:
 
 def library_path(folder: Path) -> Path:
     """Where the compiled kernels are, or will be."""
-    return folder.expanduser() / f"{_name()}.so"
+    return folder.expanduser() / f"{library_name()}.so"
 
 
 def load_ops(folder: Path, on_progress: Callable[[str], None]) -> NativeOps:
     """The kernels as torch operators, compiled if they aren't yet. Raises NativeBuildError."""
-    ops: NativeOps = getattr(torch.ops, _name())
+    ops: NativeOps = getattr(torch.ops, library_name())
     if hasattr(ops, "attend"):
         return ops  # a process can't load them twice
     library = compile_once(folder, on_progress)
@@ -70,13 +94,9 @@ def load_ops(folder: Path, on_progress: Callable[[str], None]) -> NativeOps:
     except OSError as exc:
         library.unlink(missing_ok=True)  # damaged: the next start compiles it again
         raise NativeBuildError(f"{exc}: {exc.__cause__}") from exc
-    for name in ("linear_quantized", "unpack"):  # for what captures a model: they only write
-        torch.library.register_fake(f"{_name()}::{name}", _write_nothing)
+    for name, describe in _RESULTS.items():
+        torch.library.register_fake(f"{library_name()}::{name}", describe)
     return ops
-
-
-def _write_nothing(*_: object) -> None:
-    """What an operator does to tensors without memory."""
 
 
 def compile_once(folder: Path, on_progress: Callable[[str], None]) -> Path:
@@ -92,8 +112,8 @@ def compile_once(folder: Path, on_progress: Callable[[str], None]) -> Path:
     return library
 
 
-def _name() -> str:
-    """Of the file, and of the operators' namespace."""
+def library_name() -> str:
+    """The file's, and that of the operators' namespace."""
     digest = hashlib.sha256()
     for source in sorted(p for p in _SOURCES.iterdir() if p.suffix in (".cpp", ".h")):
         digest.update(f"{source.name}\n".encode() + source.read_bytes())
@@ -127,7 +147,7 @@ def _jobs(folder: Path) -> Iterator[_Job]:
     for level, flags in _levels().items():
         source = str(_SOURCES / "level.cpp")
         yield _compile(source, folder / f"{level}.o", [*flags.split(), f"-DLEVEL={level}"])
-    torch_flags = [f"-I{_TORCH / 'include'}", f"-DSPLICE_NAMESPACE={_name()}"]
+    torch_flags = [f"-I{_TORCH / 'include'}", f"-DSPLICE_NAMESPACE={library_name()}"]
     x86 = ["-DSPLICE_X86"] if "avx2" in _levels() else []
     yield _compile(str(_SOURCES / "ops.cpp"), folder / "ops.o", [*torch_flags, *x86])
 

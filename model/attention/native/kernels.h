@@ -35,12 +35,13 @@ struct Item {
 
 constexpr int64_t kRows = 64;
 
-// bfloat16 throughout, all contiguous.
+// bfloat16 throughout; input, weight and bias contiguous.
 struct Linear {
   const void* input;  // [num_rows, num_inputs]
   const void* weight;  // [num_outputs, num_inputs]
   const void* bias;    // [num_outputs] or null
   void* output;        // [num_rows, num_outputs]
+  int64_t output_row;  // a row's stride; more than num_outputs beside other layers' outputs
   int64_t num_rows, num_inputs, num_outputs;
 };
 

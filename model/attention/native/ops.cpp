@@ -8,19 +8,16 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <cstring>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "kernels.h"
+#include "levels.h"
+#include "products.h"
 
 namespace splice {
-
-extern const Level level_portable;
-#if defined(SPLICE_X86)
-extern const Level level_avx2, level_avx512, level_avx512_bf16;
-#endif
 
 namespace {
 
@@ -32,36 +29,6 @@ constexpr int64_t kLeastPositions = 128;  // of an item, or joining costs more t
 constexpr int64_t kPackingRows = 12;      // what making a tile ready costs, in rows
 // Rows times positions times head size; waking a thread takes longer than this.
 constexpr int64_t kWorthThreads = 300'000;
-constexpr int64_t kPartBytes = 128 << 10;  // of weights that a thread takes at once
-
-// Ascending; the CPU has all of the instructions of each.
-std::vector<const Level*> usable_levels() {
-  std::vector<const Level*> levels{&level_portable};
-#if defined(SPLICE_X86)
-  __builtin_cpu_init();
-  if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma") ||
-      !__builtin_cpu_supports("f16c"))
-    return levels;
-  levels.push_back(&level_avx2);
-  for (bool has : {__builtin_cpu_supports("avx512f") != 0, __builtin_cpu_supports("avx512bw") != 0,
-                   __builtin_cpu_supports("avx512vl") != 0, __builtin_cpu_supports("avx512dq") != 0})
-    if (!has) return levels;
-  levels.push_back(&level_avx512);
-  if (__builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512vnni"))
-    levels.push_back(&level_avx512_bf16);
-#endif
-  return levels;
-}
-
-const std::vector<const Level*>& levels() {
-  static const std::vector<const Level*> usable = usable_levels();
-  return usable;
-}
-
-// -1: the best one.
-const Level& level_of(int64_t level) {
-  return level < 0 ? *levels().back() : *levels().at(level);
-}
 
 // Memory that only grows, aligned for vectors; one for each thread and purpose.
 class Buffer {
@@ -204,26 +171,41 @@ void run(const Attention& call, const std::vector<Item>& items, const Level& lev
     torch::stable::parallel_for(0, num_threads, 1, work);
 }
 
-// `sequences` [B, 4]; window and softcap 0: none; level -1: the best that the CPU has.
-void attend(Tensor output, const Tensor query, const Tensor kv, const Tensor tables,
-            const Tensor sequences, double scaling, int64_t window, double softcap, int64_t level) {
+// A layer's variant; window and softcap 0: none; level -1: the best that the CPU has.
+struct Variant {
+  double scaling;
+  int64_t window;
+  double softcap;
+  int64_t level;
+};
+
+// `kv` is one layer's view, [N, 2, P, K, D], or that of all layers, [N, L, 2, P, K, D].
+Attention attention_over(const Tensor& kv, int64_t layer) {
+  int64_t first = kv.dim() - 4;
+  int64_t skipped = first > 1 ? layer * kv.stride(1) * int64_t(kv.element_size()) : 0;
   Attention call{};
+  call.kv = static_cast<const char*>(kv.data_ptr()) + skipped;
+  call.kv_block = kv.stride(0);
+  call.kv_part = kv.stride(first);
+  call.kv_slot = kv.stride(first + 1);
+  call.kv_head = kv.stride(first + 2);
+  call.block_size = kv.size(first + 1);
+  call.num_kv_heads = kv.size(first + 2);
+  call.head_size = kv.size(first + 3);
+  return call;
+}
+
+// `sequences` [B, 4].
+void attend_into(Attention& call, Tensor& output, const Tensor& query, const Tensor& tables,
+                 const Tensor& sequences, const Variant& variant) {
   call.query = query.data_ptr();
   call.query_token = query.stride(0);
   call.query_head = query.stride(1);
-  call.kv = kv.data_ptr();
-  call.kv_block = kv.stride(0);
-  call.kv_part = kv.stride(1);
-  call.kv_slot = kv.stride(2);
-  call.kv_head = kv.stride(3);
   call.output = output.data_ptr();
   call.num_heads = query.size(1);
-  call.num_kv_heads = kv.size(3);
-  call.head_size = kv.size(4);
-  call.block_size = kv.size(2);
-  call.scaling = float(scaling);
-  call.window = window > 0 ? window : int64_t(1) << 40;
-  call.softcap = float(softcap);
+  call.scaling = float(variant.scaling);
+  call.window = variant.window > 0 ? variant.window : int64_t(1) << 40;
+  call.softcap = float(variant.softcap);
 
   auto tiles = tiles_of(call, {static_cast<const int64_t*>(tables.data_ptr()),
                                static_cast<const int64_t*>(sequences.data_ptr()),
@@ -236,7 +218,7 @@ void attend(Tensor output, const Tensor query, const Tensor kv, const Tensor tab
   float* partials = nullptr;
   if (num_threads > 1)
     if (int64_t count = split(tiles, call.head_size, num_threads)) partials = buffer.floats(count);
-  const Level& chosen = level_of(level);
+  const Level& chosen = level_of(variant.level);
   bool is_float = query.element_size() == 4;
   run(call, items_of(tiles, call.head_size, partials), chosen,
       is_float ? chosen.attend_float : chosen.attend_bfloat16, num_threads);
@@ -254,25 +236,6 @@ void share_out(int64_t num_units, int64_t unit_bytes, Part part) {
   torch::stable::parallel_for(0, std::min(num_threads, num_parts), 1, [&](int64_t, int64_t) {
     for (int64_t i = next++; i < num_parts; i = next++)
       part(i * size, std::min((i + 1) * size, num_units));
-  });
-}
-
-// `input` [..., I], `weight` [O, I], `output` [..., O], contiguous.
-void linear(Tensor output, const Tensor input, const Tensor weight, std::optional<Tensor> bias,
-            int64_t level) {
-  Linear call{};
-  call.input = input.data_ptr();
-  call.weight = weight.data_ptr();
-  call.bias = bias ? bias->data_ptr() : nullptr;
-  call.output = output.data_ptr();
-  call.num_inputs = weight.size(1);
-  call.num_outputs = weight.size(0);
-  call.num_rows = input.numel() / call.num_inputs;
-
-  const Level& chosen = level_of(level);
-  // Whole fours of outputs, which the kernel takes together.
-  share_out((call.num_outputs + 3) / 4, 8 * call.num_inputs, [&](int64_t begin, int64_t end) {
-    chosen.multiply_bfloat16(call, begin * 4, std::min(end * 4, call.num_outputs));
   });
 }
 
@@ -320,6 +283,41 @@ void unpack(Tensor output, const Tensor weight, int64_t bits, int64_t level) {
   });
 }
 
+void attend(Tensor output, const Tensor query, const Tensor kv, const Tensor tables,
+            const Tensor sequences, double scaling, int64_t window, double softcap, int64_t level) {
+  Attention call = attention_over(kv, 0);
+  attend_into(call, output, query, tables, sequences, {scaling, window, softcap, level});
+}
+
+// `rows` [T, K, D] go to their `places` [2, T], blocks and offsets; part 0 is keys, 1 values.
+void store(const Attention& call, int64_t part, const Tensor& rows, const Tensor& places) {
+  int64_t size = rows.element_size(), num_rows = rows.size(0);
+  const int64_t* blocks = static_cast<const int64_t*>(places.data_ptr());
+  const int64_t* offsets = blocks + num_rows;
+  const char* from = static_cast<const char*>(rows.data_ptr());
+  char* kv = static_cast<char*>(const_cast<void*>(call.kv)) + part * call.kv_part * size;
+  for (int64_t t = 0; t < num_rows; ++t) {
+    char* slot = kv + (blocks[t] * call.kv_block + offsets[t] * call.kv_slot) * size;
+    for (int64_t head = 0; head < call.num_kv_heads; ++head)
+      std::memcpy(slot + head * call.kv_head * size,
+                  from + (t * rows.stride(0) + head * rows.stride(1)) * size,
+                  call.head_size * size);
+  }
+}
+
+// Stores a layer's keys and values, then attends: one call a layer. All rows' last stride is 1.
+Tensor attend_step(Tensor kv, const Tensor query, const Tensor key, const Tensor value,
+                   const Tensor places, const Tensor tables, const Tensor sequences, int64_t layer,
+                   double scaling, int64_t window, double softcap, int64_t level) {
+  Attention call = attention_over(kv, layer);
+  store(call, 0, key, places);
+  store(call, 1, value, places);
+  const int64_t shape[] = {query.size(0), query.size(1), query.size(2)};
+  Tensor output = torch::stable::new_empty(query, {shape, 3});
+  attend_into(call, output, query, tables, sequences, {scaling, window, softcap, level});
+  return output;
+}
+
 // The levels' names, ascending, with a space between.
 std::string level_names() {
   std::string names;
@@ -339,6 +337,11 @@ STABLE_TORCH_LIBRARY(SPLICE_NAMESPACE, library) {
       "linear_quantized(Tensor(a!) output, Tensor input, Tensor weight, Tensor? bias, int bits, "
       "int level) -> ()");
   library.def("unpack(Tensor(a!) output, Tensor weight, int bits, int level) -> ()");
+      "attend_step(Tensor(a!) kv, Tensor query, Tensor key, Tensor value, Tensor places, "
+      "Tensor tables, Tensor sequences, int layer, float scaling, int window, float softcap, "
+      "int level) -> Tensor");
+  library.def(
+      "linears(Tensor input, Tensor[] parameters, int num_layers, int max_rows, int level) -> Tensor");
   library.def("level_names() -> str");
 }
 
@@ -347,6 +350,8 @@ STABLE_TORCH_LIBRARY_IMPL(SPLICE_NAMESPACE, CPU, library) {
   library.impl("linear", TORCH_BOX(&splice::linear));
   library.impl("linear_quantized", TORCH_BOX(&splice::linear_quantized));
   library.impl("unpack", TORCH_BOX(&splice::unpack));
+  library.impl("attend_step", TORCH_BOX(&splice::attend_step));
+  library.impl("linears", TORCH_BOX(&splice::linears));
 }
 
 STABLE_TORCH_LIBRARY_IMPL(SPLICE_NAMESPACE, CompositeExplicitAutograd, library) {
