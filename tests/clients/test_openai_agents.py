@@ -1,9 +1,10 @@
 """OpenAI's agents: runs with tools over every way that the framework knows to keep a conversation.
 
-`tool_choice="required"` makes the model call; behind its first result the framework lets it answer.
+`tool_choice="required"` makes the model call, and behind its first result it may only answer.
 A reply that reaches its limit is an error to the framework, so answers are held to one sentence.
 """
 
+from dataclasses import replace
 from itertools import pairwise
 from typing import Literal
 
@@ -17,6 +18,7 @@ from agents import (
     OpenAIResponsesModel,
     Runner,
     SQLiteSession,
+    ToolsToFinalOutputResult,
     function_tool,
     handoff,
     responses_websocket_session,
@@ -29,7 +31,7 @@ SENTENCE = "[A-Z][a-z ]{3,20}[.]"
 SAYING = {"text": {"format": {"type": "grammar", "syntax": "regex", "definition": SENTENCE}}}
 ONCE = {"tool_choice": "required", "parallel_tool_calls": False, "max_tokens": 1000}
 CALLING = ModelSettings(**ONCE, extra_body=SAYING)
-TALKING = ModelSettings(max_tokens=400, extra_body=SAYING)
+TALKING = ModelSettings(tool_choice="none", max_tokens=400, extra_body=SAYING)
 INSTRUCTIONS = "You are a friendly weather reporter. Answer in one short sentence, always."
 
 
@@ -41,14 +43,23 @@ def weather(city: Literal["Oslo", "Bergen"]) -> str:
 
 def reporter(model, settings=CALLING, **more):
     tools = [weather] if settings.tool_choice else []
-    return Agent(
+    agent = Agent(
         name="Reporter",
         instructions=INSTRUCTIONS,
         model=model,
         model_settings=settings,
         tools=tools,
+        reset_tool_choice=False,
         **more,
     )
+
+    def answer_next(_context, _results):
+        # A model of this size, left to choose, would call for ever.
+        agent.model_settings = replace(settings, tool_choice="none")
+        return ToolsToFinalOutputResult(is_final_output=False)
+
+    agent.tool_use_behavior = answer_next
+    return agent
 
 
 @pytest.fixture

@@ -50,22 +50,11 @@ def talker(model, **settings):
 
 
 def caller(model, **settings):
-    """An agent whose answer is a call, behind one that it makes first."""
+    """An agent whose answer is a call. It has no other: a model of this size would never end."""
     given = ModelSettings(max_tokens=1000, temperature=0.0, **settings)
-    agent = Agent(
-        model,
-        instructions=INSTRUCTIONS,
-        model_settings=given,
-        output_type=ToolOutput(Report),
-        retries=3,
+    return Agent(
+        model, instructions=INSTRUCTIONS, model_settings=given, output_type=ToolOutput(Report)
     )
-
-    @agent.tool_plain
-    def weather(city: Literal["Oslo", "Bergen"]) -> str:
-        """Says what the weather is like. To be asked first, always."""
-        return f"It rains in {city}."
-
-    return agent
 
 
 def replies(result):

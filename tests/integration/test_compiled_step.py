@@ -133,6 +133,7 @@ def test_weights_are_used_where_they_are(llama):
     assert torch.equal(before, runner.forward(decoding((4, 7)), []))
 
 
+@pytest.mark.full
 def test_a_damaged_step_is_compiled_again_and_not_loaded(llama, tmp_path, caplog):
     made, _ = llama
     folder = tmp_path / "native"
@@ -147,6 +148,7 @@ def test_a_damaged_step_is_compiled_again_and_not_loaded(llama, tmp_path, caplog
     assert "damaged" in caplog.text
 
 
+@pytest.mark.full
 def test_in_float32_and_with_normalised_queries(tmp_path):
     made = Fixture(tiny_qwen3(), torch.float32, tmp_path)
     source = made.commission()

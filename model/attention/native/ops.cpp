@@ -337,6 +337,7 @@ STABLE_TORCH_LIBRARY(SPLICE_NAMESPACE, library) {
       "linear_quantized(Tensor(a!) output, Tensor input, Tensor weight, Tensor? bias, int bits, "
       "int level) -> ()");
   library.def("unpack(Tensor(a!) output, Tensor weight, int bits, int level) -> ()");
+  library.def(
       "attend_step(Tensor(a!) kv, Tensor query, Tensor key, Tensor value, Tensor places, "
       "Tensor tables, Tensor sequences, int layer, float scaling, int window, float softcap, "
       "int level) -> Tensor");
