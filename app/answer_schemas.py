@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field
 
-from app.item_schemas import Answer, AnyItem, AnyPart, TokenLogprob
+from app.item_schemas import Answer, AnyItem, AnyPart
 
 
 class ErrorDetail(Answer):
@@ -50,7 +50,6 @@ class SessionAnswer(Answer):
     metadata: dict[str, str]
     sampling: dict[str, Any]
     pinned: bool
-    listed: bool
     auto_title: bool
     ttl_s: float
     priority: int
@@ -199,7 +198,6 @@ class ResponseEvent(NumberedEvent):
 
     type: Literal[
         "response.created",
-        "response.queued",
         "response.in_progress",
         "response.completed",
         "response.incomplete",
@@ -236,7 +234,7 @@ class DeltaEvent(InItem):
 
     type: Literal["response.output_text.delta"]
     delta: str
-    logprobs: list[TokenLogprob]
+    logprobs: list[Any]
 
 
 class ReasoningDeltaEvent(InItem):
@@ -280,7 +278,7 @@ class TextEvent(InItem):
 
     type: Literal["response.output_text.done"]
     text: str
-    logprobs: list[TokenLogprob]
+    logprobs: list[Any]
 
 
 class MetricsEvent(NumberedEvent, MetricsAnswer):

@@ -21,7 +21,6 @@ from sessions.types import (
     TurnEvent,
     TurnInProgress,
     TurnMetrics,
-    TurnQueued,
     TurnStatus,
 )
 
@@ -54,8 +53,7 @@ def opening(turn: Turn) -> tuple[TurnEvent, ...]:
         timing=None,
         finished_at=None,
     )
-    waits = (TurnQueued(bare),) if turn.terms.is_background else ()
-    return TurnCreated(bare), *waits, TurnInProgress(replace(bare, status=TurnStatus.RUNNING))
+    return TurnCreated(bare), TurnInProgress(replace(bare, status=TurnStatus.RUNNING))
 
 
 def delta(turn: Turn, text: str, *, is_first: bool) -> tuple[TurnEvent, ...]:

@@ -71,7 +71,7 @@ class Sweeper(Background):
         return len(gone)
 
     def wake(self) -> None:
-        """Sweep now: the engine has come up, or has come back."""
+        """Sweep now: the engine has come up."""
         self._is_woken.set()
 
     async def _run(self) -> None:

@@ -54,11 +54,7 @@ def read_choice(
         mode = _mode(value)
     elif isinstance(value, dict):
         mode, names = _named(value)
-    # One that is named is called once: that is what it is named for.
-    is_named = mode is ToolMode.REQUIRED and isinstance(value, dict) and value["type"] == "function"
-    choice = ToolChoice(
-        mode=mode, names=names, is_parallel=is_parallel is not False and not is_named
-    )
+    choice = ToolChoice(mode=mode, names=names, is_parallel=is_parallel is not False)
     check_tools(tools, choice)
     return choice
 

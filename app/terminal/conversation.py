@@ -8,6 +8,7 @@ Invariants:
 """
 
 import difflib
+import uuid
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from itertools import islice
 
 from app.terminal.reader import Reader
 from app.terminal.screen import Screen
-from splice import Client, Session, SpliceError, Stream, Turn
+from splice import Client, Session, SpliceError, Stream, TextDelta, Turn, TurnOptions
 from splice.errors import APIStatusError, NotFoundError
 
 PROMPT = "> "
@@ -121,7 +122,7 @@ class Conversation:
 
     def _take(self, line: str) -> None:
         if not line.startswith("/") or line.startswith("//"):
-            self._show(self._session.stream(line.removeprefix("/")))
+            self._say(line.removeprefix("/"))
             return
         name, _, rest = line.partition(" ")
         command = self._commands.get(name)
@@ -134,13 +135,22 @@ class Conversation:
 
     # Replies.
 
+    def _say(self, text: str, **options: str | None) -> None:
+        named = uuid.uuid4().hex
+        given: TurnOptions = {"client_turn_id": named}
+        if "parent" in options:
+            given["parent"] = options["parent"]
+        self._show(self._session.stream(text, **given), named)
+
     def _regenerate(self, _: str) -> None:
         if (last := self._last()) is not None:
-            self._show(self._session.stream_again(last))
+            named = uuid.uuid4().hex
+            self._show(self._session.stream_again(last, client_turn_id=named), named)
 
     def _continue(self, _: str) -> None:
         if (last := self._last()) is not None:
-            self._show(self._session.stream_on(last))
+            named = uuid.uuid4().hex
+            self._show(self._session.stream_on(last, client_turn_id=named), named)
 
     def _edit(self, text: str) -> None:
         last = self._last()
@@ -149,7 +159,7 @@ class Conversation:
         if not text:
             text = self._reader.read("edit " + PROMPT, prefill=last.input_text).strip()
         if text:
-            self._show(self._session.stream(text, parent=last.parent_id))
+            self._say(text, parent=last.parent_id)
 
     def _last(self) -> Turn | None:
         head = self._session.refresh().head
@@ -158,29 +168,32 @@ class Conversation:
             return None
         return self._session.turn(head)
 
-    def _show(self, stream: Stream) -> None:
-        """Show a reply as it comes."""
+    def _show(self, stream: Stream, named: str | None = None) -> None:
+        """Show a reply as it comes; `named` is the turn's `client_turn_id`."""
         try:
             with self._screen.reply() as reply:
-                for piece in stream.text_stream:
-                    reply.add(piece)
+                for event in stream:
+                    if isinstance(event, TextDelta):
+                        reply.add(event.delta)
         except KeyboardInterrupt:
             self._is_warned = True
-            self._stop(stream)
+            self._stop(stream, named)
             return
         if stream.turn is not None:
             self._screen.ended(stream.turn)
 
-    def _stop(self, stream: Stream) -> None:
-        stopped = stream.stop()
-        if stopped is None:
+    def _stop(self, stream: Stream, named: str | None) -> None:
+        turn = stream.turn or find_turn(self._session, named)
+        if turn is None:
             self._screen.note("stopped before it began")
             return
-        self._screen.ended(stopped)
+        self._screen.ended(self._session.cancel(turn))
 
     def _stop_all(self, _: str) -> None:
-        stopped = len(self._session.stop())
-        self._screen.note(f"stopped: {stopped}" if stopped else "nothing is being said")
+        running = self._session.refresh().active
+        for turn_id in running:
+            self._session.cancel(turn_id)
+        self._screen.note(f"stopped: {len(running)}" if running else "nothing is being said")
 
     # Sessions.
 
@@ -203,7 +216,7 @@ class Conversation:
         if not title:
             self._screen.note(self._session.info.title or "it has no title")
             return
-        self._session.rename(title)
+        self._session.update(title=title)
         self._screen.note(f"called {title!r}")
 
     def _list(self, _: str) -> None:
@@ -221,7 +234,7 @@ class Conversation:
         if len(turns) > NUM_RECALLED:
             self._screen.note(f"… {len(turns) - NUM_RECALLED} earlier turns")
         for turn in turns[-NUM_RECALLED:]:
-            if turn.status in ("queued", "in_progress"):
+            if turn.status == "in_progress":
                 self._screen.note(turn.input_text)
                 self._show(self._session.resume(turn))
             else:
@@ -235,6 +248,15 @@ class Conversation:
 
     def _quit(self, _: str) -> None:
         self._is_over = True
+
+
+def find_turn(session: Session, named: str | None) -> Turn | None:
+    """The running turn of that `client_turn_id`, whose first event was not read."""
+    for turn_id in session.refresh().active:
+        turn = session.turn(turn_id)
+        if named is not None and turn.raw["splice"]["client_turn_id"] == named:
+            return turn
+    return None
 
 
 def explain(exc: SpliceError) -> str:

@@ -11,8 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from app.terminal.markdown import GrowingMarkdown, clean
-from splice import SessionInfo, Turn
-from splice.json_value import Json
+from splice.types import Json, SessionInfo, Turn
 
 _NUMBERS = ("tokens", "computed", "blocks", "shared", "size", "idle")
 _CUTS = {

@@ -33,7 +33,6 @@ export interface Turn {
 
 export type Follow = "next" | "duplicate" | "gap";
 
-const OPEN: ReadonlySet<Status> = new Set<Status>(["queued", "in_progress"]);
 const TERMINAL = new Set(["response.completed", "response.incomplete", "response.failed"]);
 
 /**
@@ -49,7 +48,7 @@ export function follows(seen: number, event: TurnEvent): Follow {
 
 /** A turn as REST gives it. An active one starts empty: its events will all be resumed. */
 export function turnFromResponse(response: Response, session: string): Turn {
-  const active = OPEN.has(response.status);
+  const active = response.status === "in_progress";
   return {
     id: response.id,
     session: response.conversation?.id ?? session,
@@ -67,7 +66,7 @@ export function turnFromResponse(response: Response, session: string): Turn {
 }
 
 export function isActive(turn: Turn): boolean {
-  return OPEN.has(turn.status);
+  return turn.status === "in_progress";
 }
 
 /** The turn after one event, which must follow (`follows` is "next"). */
@@ -97,7 +96,7 @@ function ended(turn: Turn, event: TurnEvent): Turn {
   const text = textOf(response.output);
   return {
     ...turn,
-    status: OPEN.has(response.status) ? terminalStatus(event.type) : response.status,
+    status: response.status === "in_progress" ? terminalStatus(event.type) : response.status,
     // A failed turn may come without output; what was read stays readable.
     text: text || turn.text,
     reason: response.incomplete_details?.reason ?? null,

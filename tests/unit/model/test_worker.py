@@ -6,7 +6,6 @@ import select
 import socket
 import sys
 import threading
-from functools import partial
 
 import pytest
 
@@ -69,7 +68,7 @@ def tier_setup(medium, *, max_records=100):
         medium,
         max_records=max_records,
         block_size=4,
-        worth=partial(worth.of_record, medium.name),
+        worth=worth.of_record,
         clock=lambda: 0.0,
     )
     return TierSetup(

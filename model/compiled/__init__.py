@@ -1,1 +1,0 @@
-"""The decode step as one compiled function: exported, compiled in a process of its own, loaded."""
