@@ -15,6 +15,7 @@ PYTHON ?= $(firstword $(shell for v in 3.11 3.12 3.13; do command -v python$$v; 
 VENV := .venv
 BIN := $(VENV)/bin
 STAMPS := $(VENV)/stamps
+CLIENTS := .venv-clients
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 PAGE_SOURCES := $(shell find web -type f -not -path '*/node_modules/*' -not -path '*/dist/*' \
   -not -name openapi.ts 2>/dev/null)
@@ -58,6 +59,13 @@ $(STAMPS)/packages: pyproject.toml constraints.txt $(STAMPS)/torch
 	@$(PIP) install -c constraints.txt --no-build-isolation -e '.[dev]'
 	@touch $@
 
+# Clients and frameworks need packages that the server must never lean on: an environment apart.
+$(CLIENTS)/stamp: tests/clients/requirements.txt
+	$(call say,Installing the clients that the server is tried with)
+	@$(PYTHON) -m venv $(CLIENTS)
+	@$(CLIENTS)/bin/python -m pip --disable-pip-version-check install -q -r $<
+	@touch $@
+
 $(STAMPS)/node-modules: web/package.json web/package-lock.json scripts/npm | $(STAMPS)/packages
 	$(call say,Installing the page's build tools)
 	@cd web && ../scripts/npm ci --no-audit --no-fund
@@ -90,9 +98,14 @@ serve: $(STAMPS)/packages $(STAMPS)/page ## Serve on http://127.0.0.1:8000 (ARGS
 test: check-python check-page unit ## Format, lint, types, contracts, house rules, all ordinary tests
 
 .PHONY: test-full
-test-full: test ## Also the tests that take longer
+test-full: test clients ## Also the tests that take longer, and the clients
 	$(call say,The longer tests)
 	@$(BIN)/python -m pytest -m full $(WITHOUT_BROWSER)
+
+.PHONY: clients
+clients: $(STAMPS)/packages $(CLIENTS)/stamp ## Try unmodified clients and agent frameworks
+	$(call say,Clients as they are published)
+	@$(CLIENTS)/bin/python -m pytest -c tests/clients/pytest.ini --confcutdir tests/clients tests/clients
 
 .PHONY: check-python
 check-python: $(STAMPS)/packages
@@ -136,6 +149,6 @@ docs: $(STAMPS)/packages ## Write the generated tables again
 
 .PHONY: clean
 clean: ## Remove everything made here, except data/
-	rm -rf $(VENV) app/page web/node_modules web/dist web/src/openapi.ts .mypy_cache .ruff_cache .pytest_cache \
+	rm -rf $(VENV) $(CLIENTS) app/page web/node_modules web/dist web/src/openapi.ts .mypy_cache .ruff_cache .pytest_cache \
 	  .hypothesis .import_linter_cache build dist
-	find . -name __pycache__ -type d -not -path './$(VENV)/*' -prune -exec rm -rf {} +
+	find . -name __pycache__ -type d -not -path './$(VENV)*' -prune -exec rm -rf {} +

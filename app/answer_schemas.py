@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field
 
-from app.item_schemas import Answer, AnyItem, AnyPart
+from app.item_schemas import Answer, AnyItem, AnyPart, TokenLogprob
 
 
 class ErrorDetail(Answer):
@@ -50,6 +50,7 @@ class SessionAnswer(Answer):
     metadata: dict[str, str]
     sampling: dict[str, Any]
     pinned: bool
+    listed: bool
     auto_title: bool
     ttl_s: float
     priority: int
@@ -198,6 +199,7 @@ class ResponseEvent(NumberedEvent):
 
     type: Literal[
         "response.created",
+        "response.queued",
         "response.in_progress",
         "response.completed",
         "response.incomplete",
@@ -234,7 +236,7 @@ class DeltaEvent(InItem):
 
     type: Literal["response.output_text.delta"]
     delta: str
-    logprobs: list[Any]
+    logprobs: list[TokenLogprob]
 
 
 class ReasoningDeltaEvent(InItem):
@@ -278,7 +280,7 @@ class TextEvent(InItem):
 
     type: Literal["response.output_text.done"]
     text: str
-    logprobs: list[Any]
+    logprobs: list[TokenLogprob]
 
 
 class MetricsEvent(NumberedEvent, MetricsAnswer):

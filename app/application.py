@@ -164,6 +164,9 @@ class _Parts:
             clock=config.clock,
             delete_grace_s=config.delete_grace_s,
         )
+        # What a process that is new holds is not what was known of the one before.
+        engine.when_ready(self.sweeper.wake)
+        engine.when_ready(self.manager.presence.residencies.touch)
 
     async def run_database(self, app: web.Application) -> AsyncIterator[None]:
         try:
@@ -210,8 +213,6 @@ class _Parts:
             self.manager.use_renderer(renderer)
             self.completions.use_renderer(renderer)
             self._readiness.loaded()
-            self.sweeper.wake()
-            self.manager.presence.residencies.touch()
             if self._hooks.on_ready is not None:
                 self._hooks.on_ready(info)
         if caught.error is not None:

@@ -91,6 +91,14 @@ class TierAnswer(Answer):
     num_abandoned: int
 
 
+class CompiledStepAnswer(Answer):
+    """The decode step compiled for this machine; `reason` says why there is none, or will be."""
+
+    state: Literal["off", "waiting", "building", "ready", "unavailable"]
+    reason: str | None
+    num_steps: int
+
+
 class CacheAnswer(Answer):
     """The block pool and the tiers as they are now."""
 
@@ -100,10 +108,13 @@ class CacheAnswer(Answer):
     dtype: str
     mode: str
     attention: str
+    quantization: Literal["none", "file", "int8", "int4"]
+    compiled_step: CompiledStepAnswer
     block_size: int
     block_bytes: int
     cache_bytes: int
     weights_bytes: int
+    packed_bytes: int
     max_context_tokens: int
     num_blocks: int
     blocks: dict[str, int]

@@ -248,7 +248,7 @@ def _banner(url: str, info: "EngineInfo", settings: Settings) -> Table:
         ("Splice", f"[bold]{url}[/bold]  (Ctrl-C stops)"),
         ("model", f"{escape(info.model_id)}, {info.max_context_tokens:,} tokens of context"),
         ("device", f"{info.device}, {info.dtype}, mode {info.mode}, attention {info.attention}"),
-        ("weights", _size(info.weights_bytes)),
+        ("weights", _weights(info)),
         ("cache", f"{_size(info.cache_bytes)}: {info.num_blocks:,} blocks, {num_tokens:,} tokens"),
         *_tier_rows(settings),
         ("data", escape(str(settings.data_dir.absolute()))),
@@ -256,6 +256,13 @@ def _banner(url: str, info: "EngineInfo", settings: Settings) -> Table:
     for name, value in rows:
         table.add_row(f"[dim]{name}[/dim]", value)
     return table
+
+
+def _weights(info: "EngineInfo") -> str:
+    if not info.packed_bytes:
+        return _size(info.weights_bytes)
+    bits = "as the file has them" if info.quantization == "file" else f"in {info.quantization}"
+    return f"{_size(info.weights_bytes)}; to decode with, {_size(info.packed_bytes)} {bits}"
 
 
 def _tier_rows(settings: Settings) -> list[tuple[str, str]]:

@@ -2,8 +2,12 @@
 
 import base64
 import binascii
+from collections.abc import Iterable
+from itertools import chain
 from typing import Any
 
+from app.likelihood_object import likelihood_object
+from sessions.likelihoods import TokenLikelihood
 from sessions.output import OutputEvent, OutputStep
 from sessions.types import Item, ItemId, ItemKind, OutputItem
 
@@ -41,8 +45,11 @@ def item_object(item: Item | OutputItem) -> Json:
 
 
 def _message(item: Item | OutputItem) -> Json:
-    if isinstance(item, OutputItem) or item.role == "assistant":
-        return reply_object(ItemId(item.id), item.text, item.status)
+    if isinstance(item, OutputItem):
+        likelihoods = chain.from_iterable(item.likelihoods)
+        return reply_object(ItemId(item.id), item.text, item.status, likelihoods)
+    if item.role == "assistant":
+        return reply_object(item.id, item.text, item.status)
     return {
         "id": item.id,
         "type": "message",
@@ -56,20 +63,23 @@ def _reasoning(item: Item | OutputItem) -> Json:
     return {"id": item.id, "type": "reasoning", "status": item.status, "summary": []}
 
 
-def reply_object(item_id: ItemId, text: str, status: str) -> Json:
+def reply_object(
+    item_id: ItemId, text: str, status: str, likelihoods: Iterable[TokenLikelihood] = ()
+) -> Json:
     """Build a message of the model's."""
     return {
         "id": item_id,
         "type": "message",
         "role": "assistant",
         "status": status,
-        "content": [part_object(text)],
+        "content": [part_object(text, likelihoods)],
     }
 
 
-def part_object(text: str) -> Json:
+def part_object(text: str, likelihoods: Iterable[TokenLikelihood] = ()) -> Json:
     """Build the one part of a message."""
-    return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
+    logprobs = [likelihood_object(each) for each in likelihoods]
+    return {"type": "output_text", "text": text, "annotations": [], "logprobs": logprobs}
 
 
 def packed(summary: str) -> str:
@@ -111,9 +121,9 @@ def _inside(event: OutputEvent) -> tuple[str, Json]:
     place["content_index"] = 0
     is_reasoning = event.item.kind is ItemKind.REASONING
     part = {"type": "reasoning_text", "text": event.text}
-    part = part if is_reasoning else part_object(event.text)
+    part = part if is_reasoning else part_object(event.text, event.likelihoods)
     name = "response.reasoning_text" if is_reasoning else "response.output_text"
-    logprobs: Json = {} if is_reasoning else {"logprobs": []}
+    logprobs: Json = {} if is_reasoning else {"logprobs": part["logprobs"]}
     match event.step:
         case OutputStep.PART_ADDED:
             return "response.content_part.added", {**place, "part": part}

@@ -18,13 +18,28 @@ class InputPart(Answer):
     text: str
 
 
+class LikelyToken(Answer):
+    """A token and how likely it was; its text has replacement characters where it is no whole
+    character, its bytes are exact."""
+
+    token: str
+    logprob: float
+    bytes: list[int]
+
+
+class TokenLogprob(LikelyToken):
+    """A token of a reply's text, and those that would have been likelier or nearly so."""
+
+    top_logprobs: list[LikelyToken]
+
+
 class OutputPart(Answer):
-    """A part that a reply is made of."""
+    """A part that a reply is made of; log probabilities if they were asked for."""
 
     type: Literal["output_text"]
     text: str
     annotations: list[Any]
-    logprobs: list[Any]
+    logprobs: list[TokenLogprob]
 
 
 class ReasoningPart(Answer):

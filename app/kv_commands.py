@@ -1,8 +1,8 @@
 """`splice kv ls | stats | verify | gc`: what the tiers hold, asked of the server that runs.
 
 `ls` shows the sessions of the key's owner; the others need a key with the scope `admin` where there
-are keys. While no server answers, `ls`, `stats` and `verify` look into the folder itself, which its
-lock refuses as long as a server has it.
+are keys. While no server answers, `ls`, `stats` and `verify` look into the folder itself; `verify`
+changes what it finds damaged, and is refused as long as a server has the folder's lock.
 """
 
 import json
@@ -70,12 +70,15 @@ class Server:
             raise RefusalError(f"{self.url} is no Splice: {exc}") from exc
 
     def sessions(self) -> list[Json]:
-        """All of the owner's."""
-        found: list[Json] = []
-        page = self.ask("GET", "/v1/sessions?limit=100")
-        found += page["data"]
+        """All of the owner's, those that lists don't show unasked behind the others."""
+        return [*self._listed("true"), *self._listed("false")]
+
+    def _listed(self, listed: str) -> list[Json]:
+        query = f"/v1/sessions?limit=100&listed={listed}"
+        page = self.ask("GET", query)
+        found: list[Json] = [*page["data"]]
         while page["has_more"]:
-            page = self.ask("GET", f"/v1/sessions?limit=100&after={page['last_id']}")
+            page = self.ask("GET", f"{query}&after={page['last_id']}")
             found += page["data"]
         return found
 

@@ -55,7 +55,7 @@ def verify(settings: Settings) -> tuple[int, int]:
         storage = DiskStorage(root, identity, _ROOM_BYTES, cipher=cipher)
         try:
             num_records += len(storage.open())
-            num_lost += len(storage.verify())
+            num_lost += sum(record is not None for record in storage.verify())
             storage.close()
         except TierError as exc:
             raise RefusalError(f"{exc}: ask the server that uses it, with --url") from exc

@@ -138,6 +138,37 @@ BOOKS_FAILURES: Final = Family(
     "splice_books_failures", Kind.COUNTER, "Failed checks of the block pool; more than 0 is a bug."
 )
 ENGINE_STEPS: Final = Family("splice_engine_steps", Kind.COUNTER, "Steps of the engine.")
+STEP_TIME: Final = Family("splice_step_seconds", Kind.HISTOGRAM, "A step of the engine.")
+STEP_ROWS: Final = Family(
+    "splice_step_rows",
+    Kind.COUNTER,
+    "Rows by whose they were.",
+    (("kind", "`reply`: a running reply's next token; `prompt`"),),
+)
+PROMPT_CHUNKS: Final = Family(
+    "splice_prompt_chunks",
+    Kind.COUNTER,
+    "Chunks of prompts; a step may have several, and a long prompt comes in many.",
+)
+HELD_STEPS: Final = Family(
+    "splice_held_steps",
+    Kind.COUNTER,
+    "Steps that left prompt tokens for later so as not to take longer than `max_itl_s`.",
+)
+LATE_STEPS: Final = Family(
+    "splice_late_steps",
+    Kind.COUNTER,
+    "Steps that kept running replies waiting for longer than `max_itl_s`.",
+)
+COMPILED_STEPS: Final = Family(
+    "splice_compiled_steps", Kind.COUNTER, "Steps that the compiled decode step did."
+)
+COMPILED_STATE: Final = Family(
+    "splice_compiled_state",
+    Kind.GAUGE,
+    "How it stands with the compiled decode step: 1 for its state.",
+    (("state", "`off`, `waiting` (until nobody computes), `building`, `ready` or `unavailable`"),),
+)
 ENGINE_RESTARTS: Final = Family(
     "splice_engine_restarts", Kind.COUNTER, "Times the engine was started again."
 )
@@ -226,6 +257,13 @@ ENGINE: Final = (
     EVICTED_BLOCKS,
     BOOKS_FAILURES,
     ENGINE_STEPS,
+    STEP_TIME,
+    STEP_ROWS,
+    PROMPT_CHUNKS,
+    HELD_STEPS,
+    LATE_STEPS,
+    COMPILED_STEPS,
+    COMPILED_STATE,
     ENGINE_RESTARTS,
     RESTORE_TIME,
     TIER_ON,

@@ -21,7 +21,7 @@ from prometheus_client.registry import Collector
 from app import metric_families as families
 from app.metric_families import Family
 from app.tier_metrics import tier_metrics
-from model.messages import EngineStats, Histogram
+from model.messages import CompiledState, EngineStats, Histogram
 from sessions.warming import WarmingStats
 
 _LAG_BOUNDS_S: Final = (
@@ -162,6 +162,7 @@ class EngineCollector(Collector):
         yield _histogram(families.INTER_TOKEN, stats.inter_token_s)
         yield _histogram(families.QUEUE_TIME, stats.queue_s)
         yield _histogram(families.RESTORE_TIME, stats.restore_s)
+        yield _histogram(families.STEP_TIME, stats.steps.seconds)
 
     def _gauges(self) -> Iterator[Metric]:
         stats = self._stats
@@ -171,6 +172,10 @@ class EngineCollector(Collector):
         blocks.add_metric(["cached"], stats.blocks_cached)
         blocks.add_metric(["empty"], stats.blocks_empty)
         yield blocks
+        compiled = _empty_gauge(families.COMPILED_STATE)
+        for state in CompiledState:
+            compiled.add_metric([state], state is stats.compiled.state)
+        yield compiled
         for family, value in (
             (families.QUEUE_DEPTH, stats.num_waiting),
             (families.RUNNING, stats.num_running),
@@ -185,6 +190,9 @@ class EngineCollector(Collector):
         yield _counter(families.PROMPT_TOKENS, stats.tokens_by_source)
         yield _counter(families.MISSES, stats.misses_by_reason)
         yield _counter(families.GENERATIONS, stats.finished_by_reason)
+        steps = stats.steps
+        rows = (("reply", steps.reply_rows_total), ("prompt", steps.prompt_rows_total))
+        yield _counter(families.STEP_ROWS, rows)
         for family, value in (
             (families.GENERATED_TOKENS, stats.tokens_generated_total),
             (families.COMPUTED_ROWS, stats.rows_computed_total),
@@ -192,6 +200,10 @@ class EngineCollector(Collector):
             (families.EVICTED_BLOCKS, stats.evicted_blocks_total),
             (families.BOOKS_FAILURES, stats.books_failures_total),
             (families.ENGINE_STEPS, stats.steps_total),
+            (families.PROMPT_CHUNKS, steps.chunks_total),
+            (families.HELD_STEPS, steps.held_total),
+            (families.LATE_STEPS, steps.late_total),
+            (families.COMPILED_STEPS, stats.compiled.num_steps),
             (families.ENGINE_RESTARTS, stats.num_restarts),
         ):
             yield CounterMetricFamily(family.name, family.meaning, value=value)

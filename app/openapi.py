@@ -33,6 +33,7 @@ from app.cache_schemas import (
     VerifiedAnswer,
     WarmedAnswer,
 )
+from app.idempotency import HEADER
 from app.item_schemas import AnyItem
 from app.openai.answer_schemas import (
     CompactedAnswer,
@@ -63,6 +64,7 @@ from app.protocol import (
     WarmBody,
 )
 from app.transfer import SessionFile
+from sessions.validation import MAX_CLIENT_TURN_ID_CHARS
 
 Json = dict[str, Any]
 
@@ -72,6 +74,8 @@ DOCUMENT: web.AppKey[Json] = web.AppKey("openapi", dict)
 _OPEN: Final = frozenset({"/healthz", "/readyz", PATH})
 _REF = "#/components/schemas/{model}"
 _ERRORS: Final = {"$ref": "#/components/responses/Error"}
+
+_KEY: Final = {"type": "string", "maxLength": MAX_CLIENT_TURN_ID_CHARS}
 
 _NAME_A_MODEL: Final = frozenset({"ChatBody", "CompletionBody", "ResponseBody", "InputBody"})
 
@@ -173,6 +177,8 @@ def _operation(route: web.RouteDef, path: str) -> Json:
     }
     parameters = [_parameter(name, "path", {"type": "string"}) for name in _names_in(path)]
     parameters += [_parameter(name, "query", schema) for name, schema in known.query]
+    if known.is_keyed:
+        parameters.append(_parameter(HEADER, "header", _KEY))
     if parameters:
         operation["parameters"] = parameters
     if known.body is not None:

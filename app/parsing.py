@@ -16,6 +16,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from app.errors import PeerGoneError
 from sessions.errors import InvalidInputError
+from sessions.nesting import MAX_NESTING, is_too_deep
 
 M = TypeVar("M")
 B = TypeVar("B", bound=BaseModel)
@@ -33,11 +34,14 @@ _WHOLE_NUMBER: Final = re.compile(r"-?[0-9]+")
 def read_json(data: bytes | str) -> object:
     """Parse one JSON text; the error has the line and column."""
     try:
-        return orjson.loads(data)
+        value: object = orjson.loads(data)
     except orjson.JSONDecodeError as exc:
         # `args[0]` repeats the position at its end; `msg` is the bare reason.
         place = f"line {exc.lineno}, column {exc.colno}"
         raise InvalidInputError(f"this is not JSON: {exc.msg} ({place})") from exc
+    if is_too_deep(value, data):
+        raise InvalidInputError(f"this is nested more than {MAX_NESTING} levels deep")
+    return value
 
 
 def validate(kind: type[B], value: object) -> B:

@@ -187,6 +187,7 @@ class SessionBody(Strict):
     reasoning: Annotated[ReasoningPolicy, Field(strict=False)] = ReasoningPolicy.TEMPLATE
     sampling: SamplingBody | None = None
     pinned: bool = False
+    listed: bool = True
     auto_title: bool = True
     ttl_s: float = Field(0.0, ge=0, le=MAX_TTL_S)
     priority: int = Field(0, ge=-MAX_PRIORITY, le=MAX_PRIORITY)
@@ -199,7 +200,12 @@ class SessionPatch(SessionBody):
 
     def to_change(self) -> SessionChange:
         """Build the change; a null takes a title, instructions or sampling away."""
-        names = {"pinned": "is_pinned", "auto_title": "is_auto_titled", "ttl_s": "retain_s"}
+        names = {
+            "pinned": "is_pinned",
+            "listed": "is_listed",
+            "auto_title": "is_auto_titled",
+            "ttl_s": "retain_s",
+        }
         named = self.model_fields_set - {"expected_revision"}
         return SessionChange(
             named=frozenset(names.get(name, name) for name in named),
@@ -209,6 +215,7 @@ class SessionPatch(SessionBody):
             reasoning=self.reasoning,
             sampling={} if self.sampling is None else self.sampling.to_stored(),
             is_pinned=self.pinned,
+            is_listed=self.listed,
             is_auto_titled=self.auto_title,
             retain_s=self.ttl_s,
             priority=self.priority,

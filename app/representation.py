@@ -3,6 +3,9 @@
 Pure functions of frozen values; the same turn looks the same in every answer and at every replay.
 """
 
+from collections.abc import Mapping
+from typing import Final
+
 from app.item_object import output_event, part_object, reply_object
 from app.response_object import (
     Json,
@@ -30,10 +33,16 @@ from sessions.types import (
     TurnEvent,
     TurnInProgress,
     TurnMetrics,
+    TurnQueued,
     TurnStatus,
 )
 
 PREVIEW_CHARS = 120
+_BEGINNINGS: Final[Mapping[type[TurnEvent], str]] = {
+    TurnCreated: "response.created",
+    TurnQueued: "response.queued",
+    TurnInProgress: "response.in_progress",
+}
 
 
 def session_object(
@@ -51,6 +60,7 @@ def session_object(
         "metadata": session.metadata,
         "sampling": session.sampling,
         "pinned": session.is_pinned,
+        "listed": session.is_listed,
         "auto_title": session.is_auto_titled,
         "ttl_s": session.retain_s,
         "priority": session.priority,
@@ -133,10 +143,8 @@ def event_object(sequence_number: int, event: TurnEvent) -> Json:
 def _event(event: TurnEvent) -> tuple[str, Json]:
     """Name an event and give its own fields."""
     match event:
-        case TurnCreated(turn=turn):
-            return "response.created", {"response": turn_object(turn)}
-        case TurnInProgress(turn=turn):
-            return "response.in_progress", {"response": turn_object(turn)}
+        case TurnCreated() | TurnQueued() | TurnInProgress():
+            return _BEGINNINGS[type(event)], {"response": turn_object(event.turn)}
         case TurnMetrics(turn_id=turn_id, usage=usage, timing=timing):
             return "splice:metrics", {"response_id": turn_id, **metrics_object(usage, timing)}
         case OutputEvent():

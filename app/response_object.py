@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from app.item_object import item_object, reply_object
 from model.messages import ClaimReport, MissReason
+from sessions.output import cut_short
 from sessions.types import (
     ItemKind,
     Timing,
@@ -138,7 +139,9 @@ def _output(turn: Turn) -> list[Json]:
     if not turn.terms.has_reply:
         return []
     if turn.terms.is_parsed:
-        return [item_object(item) for item in turn.output]
+        # A turn that fails leaves its last item as it was; nothing more will come of it.
+        items = turn.output if turn.status.is_active else cut_short(turn.output)
+        return [item_object(item) for item in items]
     if turn.status is TurnStatus.COMPLETED:
         return [reply_object(turn.reply_item_id, turn.reply_text, "completed")]
     if not turn.reply_text:

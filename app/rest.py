@@ -7,6 +7,7 @@ from aiohttp import web
 
 from app.answer import json_answer
 from app.errors import DOMAIN_ERRORS
+from app.idempotency import opened_once
 from app.keys import CONFIG, ENGINE, MANAGER, OWNER
 from app.parsing import integer_of, read_body, truth_of
 from app.protocol import (
@@ -22,7 +23,7 @@ from app.representation import hit_object, list_object, session_object, tree_obj
 from app.tier_representation import tables_object, warmed_object
 from sessions.catalog import MAX_PAGE
 from sessions.errors import InvalidInputError
-from sessions.types import Session, SessionId, TurnId
+from sessions.types import ForkOptions, Session, SessionId, SessionOptions, TurnId
 
 
 def routes() -> list[web.RouteDef]:
@@ -61,19 +62,31 @@ def shown(request: web.Request, session: Session) -> dict[str, Any]:
 async def create(request: web.Request) -> web.Response:
     """Open a session."""
     body = await read_body(request, SessionBody)
-    session = await request.app[MANAGER].create(
-        request[OWNER],
-        title=body.title,
-        instructions=body.instructions,
-        metadata=body.metadata,
-        reasoning=body.reasoning,
-        sampling={} if body.sampling is None else body.sampling.to_stored(),
-        is_pinned=body.pinned,
-        is_auto_titled=body.auto_title,
-        retain_s=body.ttl_s,
-        priority=body.priority,
-    )
+
+    async def make(session_id: SessionId | None) -> Session:
+        return await request.app[MANAGER].create(request[OWNER], **options_of(body, session_id))
+
+    session = await opened_once(request, body, make)
     return json_answer(shown(request, session), status=201)
+
+
+def options_of(body: SessionBody, session_id: SessionId | None) -> SessionOptions:
+    """What the new session is given."""
+    options: SessionOptions = {
+        "title": body.title,
+        "instructions": body.instructions,
+        "metadata": body.metadata,
+        "reasoning": body.reasoning,
+        "sampling": {} if body.sampling is None else body.sampling.to_stored(),
+        "is_pinned": body.pinned,
+        "is_listed": body.listed,
+        "is_auto_titled": body.auto_title,
+        "retain_s": body.ttl_s,
+        "priority": body.priority,
+    }
+    if session_id is not None:
+        options["id"] = session_id
+    return options
 
 
 async def list_sessions(request: web.Request) -> web.Response:
@@ -89,6 +102,7 @@ async def list_sessions(request: web.Request) -> web.Response:
         is_descending=order == "desc",
         pinned=truth_of(request, "pinned") if "pinned" in request.query else None,
         pinned_first=truth_of(request, "pinned_first"),
+        listed=truth_of(request, "listed") if "listed" in request.query else True,
         title_has=request.query.get("q") or None,
     )
     return json_answer(list_object([shown(request, s) for s in page.data], has_more=page.has_more))
@@ -132,10 +146,16 @@ async def restore(request: web.Request) -> web.Response:
 async def fork(request: web.Request) -> web.Response:
     """Open a session that continues from a turn of this one."""
     body = await read_body(request, ForkBody)
-    at = TurnId(body.at) if body.at is not None else None
-    session = await request.app[MANAGER].fork(
-        request[OWNER], session_of(request), at=at, title=body.title
-    )
+    options: ForkOptions = {"title": body.title}
+    if body.at is not None:
+        options["at"] = TurnId(body.at)
+
+    async def make(session_id: SessionId | None) -> Session:
+        if session_id is not None:
+            options["id"] = session_id
+        return await request.app[MANAGER].fork(request[OWNER], session_of(request), **options)
+
+    session = await opened_once(request, body, make)
     return json_answer(shown(request, session), status=201)
 
 

@@ -82,7 +82,9 @@ def preflight(request: web.Request, config: AppConfig) -> web.Response | None:
         status=204,
         headers={
             "Access-Control-Allow-Methods": "GET, POST, PATCH, DELETE",
-            "Access-Control-Allow-Headers": "authorization, content-type, x-request-id",
+            "Access-Control-Allow-Headers": (
+                "authorization, content-type, idempotency-key, x-request-id"
+            ),
             "Access-Control-Max-Age": "600",
         },
     )

@@ -6,7 +6,12 @@
 from app.response_object import Json, turn_status
 from sessions.session_events import SessionEvent
 
-_NAMES = {"is_pinned": "pinned", "is_auto_titled": "auto_title", "retain_s": "ttl_s"}
+_NAMES = {
+    "is_pinned": "pinned",
+    "is_listed": "listed",
+    "is_auto_titled": "auto_title",
+    "retain_s": "ttl_s",
+}
 
 
 def session_state(conversation: str, *, revision: int, resync: bool, session: Json | None) -> Json:

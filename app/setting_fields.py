@@ -1,11 +1,22 @@
 """How a setting is declared: what kinds of values text can be, and the heading it stands under."""
 
+import ipaddress
 from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, ByteSize, Field, IPvAnyNetwork
 
 _UNSET = ("", "none")
+
+
+def is_loopback(host: str) -> bool:
+    """Whether an address to listen on is only this machine's."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
 
 
 def _split(value: object) -> object:

@@ -7,8 +7,6 @@ environment for settings; it is read once, by `load_settings`, and below the com
 the plain configurations made here are passed on.
 """
 
-import difflib
-import ipaddress
 import os
 import re
 import tomllib
@@ -17,8 +15,8 @@ from pathlib import Path
 from typing import Literal, Self
 
 from pydantic import BaseModel, ByteSize, ConfigDict, ValidationError, model_validator
-from pydantic_core import ErrorDetails
 
+from app.setting_faults import fault_of, unknown_name
 from app.setting_fields import (
     Names,
     Networks,
@@ -29,8 +27,16 @@ from app.setting_fields import (
     Paths,
     Seconds,
     in_group,
+    is_loopback,
 )
-from model.config import AttentionName, Device, EngineConfig, Mode
+from model.config import (
+    AttentionName,
+    CompileMode,
+    Device,
+    EngineConfig,
+    Mode,
+    Quantization,
+)
 from model.eviction import EvictionPolicy
 
 ENV_PREFIX = "SPLICE_"
@@ -41,12 +47,6 @@ _CONFIG_VARIABLE = "SPLICE_CONFIG"
 # The disk tier's key is a secret, so it has no flag, no line in a file and no place in any list.
 _KEY_VARIABLE = "SPLICE_KV_KEY"
 _NO_SETTINGS = (_CONFIG_VARIABLE, _KEY_VARIABLE, "SPLICE_URL", "SPLICE_API_KEY")
-# What pydantic says of these says nothing of what would be right.
-_REASONS = {
-    "byte_size": "a size is a number of bytes, or has a unit, as in 512MiB or 2GiB",
-    "int_parsing": "input should be a whole number",
-}
-
 
 _server = in_group("Server")
 _model = in_group("Model")
@@ -97,8 +97,16 @@ class Settings(BaseModel):
     attention: AttentionName = _model(
         AttentionName.AUTO, "attention backend; `auto` lets the mode decide"
     )
+    quantization: Quantization = _model(
+        Quantization.AUTO, "bits of weights while a CPU decodes; `auto` keeps a GGUF file's 4 and 8"
+    )
+    compile: CompileMode = _model(
+        CompileMode.OFF,
+        "the decode step, compiled for this machine once, where `fast` computes on a CPU: `auto` "
+        "while nobody computes, `first` before the server is ready, `off` never",
+    )
     native_dir: Path = _model(
-        Path("~/.cache/splice"), "folder for the kernels compiled for this machine"
+        Path("~/.cache/splice"), "folder for what is compiled for this machine"
     )
     max_context_tokens: OptionalCount = _model(
         None, "tokens a conversation may hold; can only lower what the model allows", ge=2
@@ -113,6 +121,11 @@ class Settings(BaseModel):
         None, "the cache's size in bytes, as in `2GiB`, instead of `num_blocks`", gt=0
     )
     token_budget: int = _cache(512, "tokens computed in one step at most", ge=1)
+    max_itl_s: Seconds = _cache(
+        0.2,
+        "seconds that others' prompts may put between two tokens of a running reply: they are "
+        "computed in smaller chunks while replies run; not in mode exact",
+    )
     max_running: int = _cache(64, "replies generated at once at most", ge=1)
     max_waiting: int = _cache(1024, "turns that may wait; more are refused with 429", ge=0)
     check_books: bool = _cache(
@@ -235,12 +248,16 @@ class Settings(BaseModel):
             )
         if self.mode is Mode.EXACT and self.attention in (AttentionName.BATCHED, AttentionName.CPU):
             raise ValueError(f"mode exact needs the reference attention, not {self.attention}")
+        if self.mode is Mode.EXACT and self.quantization in (Quantization.INT8, Quantization.INT4):
+            raise ValueError(f"mode exact computes in float32 alone, not in {self.quantization}")
+        if self.mode is Mode.EXACT and self.compile is CompileMode.FIRST:
+            raise ValueError("mode exact computes every token the same way: it compiles no step")
         return self
 
     @property
     def is_guarded_by_address(self) -> bool:
         """Whether the server may run without API keys, by its address or by the operator's word."""
-        is_only_near = _is_loopback(self.host) and not self.trusted_proxies
+        is_only_near = is_loopback(self.host) and not self.trusted_proxies
         return self.allow_remote or is_only_near
 
     @property
@@ -273,10 +290,13 @@ class Settings(BaseModel):
             device=self.device,
             mode=self.mode,
             attention=self.attention,
+            quantization=self.quantization,
+            compile=self.compile,
             block_size=self.block_size,
             num_blocks=self.num_blocks,
             cache_bytes=None if self.cache_bytes is None else int(self.cache_bytes),
             token_budget=self.token_budget,
+            max_itl_s=self.max_itl_s,
             max_running=self.max_running,
             max_waiting=self.max_waiting,
             max_context_tokens=self.max_context_tokens,
@@ -316,7 +336,7 @@ def load_settings(
         return Settings.model_validate({name: value for name, (_, value) in given.items()})
     except ValidationError as exc:
         origins = {name: origin for name, (origin, _) in given.items()}
-        faults = [_fault(error, origins) for error in exc.errors(include_url=False)]
+        faults = [fault_of(error, origins) for error in exc.errors(include_url=False)]
         raise SettingsError("\n".join(faults)) from exc
 
 
@@ -340,7 +360,9 @@ def _from_environment(environ: Mapping[str, str]) -> dict[str, tuple[str, object
     mine = [v for v in environ if v.startswith(ENV_PREFIX) and v not in _NO_SETTINGS]
     unknown = [v for v in mine if v not in known]
     if unknown:
-        raise SettingsError("\n".join(_unknown("variable", v, known) for v in sorted(unknown)))
+        raise SettingsError(
+            "\n".join(unknown_name("variable", v, known, ENV_PREFIX) for v in sorted(unknown))
+        )
     return {known[v]: (f"variable {v}", environ[v]) for v in mine}
 
 
@@ -367,33 +389,7 @@ def _from_file(
     unknown = [key for key in values if key not in Settings.model_fields]
     if unknown:
         where = f"key of {path or CONFIG_FILE}"
-        raise SettingsError("\n".join(_unknown(where, k, Settings.model_fields) for k in unknown))
+        raise SettingsError(
+            "\n".join(unknown_name(where, k, Settings.model_fields) for k in unknown)
+        )
     return {name: (f"{path or CONFIG_FILE}", value) for name, value in values.items()}
-
-
-def _unknown(kind: str, name: str, known: Mapping[str, object]) -> str:
-    # Without the prefix, which all of them share and which would make everything alike.
-    wanted = name.removeprefix(ENV_PREFIX)
-    by_rest = {full.removeprefix(ENV_PREFIX): full for full in known}
-    near = difflib.get_close_matches(wanted, by_rest, n=2, cutoff=0.6)
-    if not near:
-        return f"unknown {kind} {name}: `splice settings` lists them all"
-    return f"unknown {kind} {name}: did you mean {' or '.join(by_rest[rest] for rest in near)}?"
-
-
-def _fault(error: ErrorDetails, origins: Mapping[str, str]) -> str:
-    message = error["msg"].removeprefix("Value error, ")
-    if not error["loc"]:
-        return message
-    name = str(error["loc"][0])
-    message = _REASONS.get(error["type"]) or message[:1].lower() + message[1:]
-    return f"{name} ({origins.get(name, 'default')}) = {error['input']!r}: {message}"
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return False

@@ -106,10 +106,17 @@ def cache_object(info: EngineInfo, stats: EngineStats) -> Json:
         "dtype": info.dtype,
         "mode": info.mode,
         "attention": info.attention,
+        "quantization": info.quantization,
+        "compiled_step": {
+            "state": str(stats.compiled.state),
+            "reason": stats.compiled.reason,
+            "num_steps": stats.compiled.num_steps,
+        },
         "block_size": info.block_size,
         "block_bytes": info.block_bytes,
         "cache_bytes": info.cache_bytes,
         "weights_bytes": info.weights_bytes,
+        "packed_bytes": info.packed_bytes,
         "max_context_tokens": info.max_context_tokens,
         "num_blocks": stats.num_blocks,
         "blocks": {

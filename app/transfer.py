@@ -12,6 +12,7 @@ from aiohttp import web
 from pydantic import Field, StringConstraints
 
 from app.answer import json_answer
+from app.idempotency import opened_once
 from app.keys import MANAGER, OWNER
 from app.parsing import read_body
 from app.protocol import MessageBody, Metadata, SamplingBody, SessionBody, Strict, Text
@@ -24,6 +25,7 @@ from sessions.types import (
     InputMessage,
     SamplingParams,
     Session,
+    SessionId,
     Turn,
     TurnError,
     TurnStatus,
@@ -113,7 +115,12 @@ class SessionFile(Strict):
 async def bring_in(request: web.Request) -> web.Response:
     """Open a session from an exported one."""
     body = await read_body(request, SessionFile)
-    session = await request.app[MANAGER].importer.bring_in(request[OWNER], body.to_session())
+
+    async def make(session_id: SessionId | None) -> Session:
+        importer = request.app[MANAGER].importer
+        return await importer.bring_in(request[OWNER], body.to_session(), session_id=session_id)
+
+    session = await opened_once(request, body, make)
     return json_answer(shown(request, session), status=201)
 
 

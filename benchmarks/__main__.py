@@ -9,6 +9,7 @@ PROGRAMS = {
     "gpu": "check turns, forks, rewinds and eviction on a CUDA card, and time a new turn",
     "micro": "time what bookkeeping costs behind histories of up to 32,000 tokens",
     "multiturn": "drive running servers, Splice and peers, with the same chats",
+    "packing": "many at once in one process: what a bound on a step's time does for whom",
     "reuse": "time a new turn behind a long history with the embedded model",
     "tiers": "time restoring, and conversations that return, with and without tiers and to peers",
 }

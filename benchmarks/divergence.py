@@ -1,9 +1,10 @@
 """How far `fast` mode's logits are from float32: `python -m benchmarks divergence`.
 
 The embedded model reads a fixed text twice: in float32 by transformers' own attention, whole; and
-as `fast` mode serves it here, in this device's dtype with its attention backend, through the paged
-cache, most of it in chunks and the end as decoding rows. What differs at each position is the
-Kullback-Leibler divergence of the two distributions. Exits with 1 above the stated limits.
+as `fast` mode serves it here, in this device's dtype, with its attention backend and the packed
+weights that `--quantization` stands for, through the paged cache, most of it in chunks and the end
+as decoding rows. What differs at each position is the Kullback-Leibler divergence of the two
+distributions. Exits with 1 above the stated limits.
 """
 
 import argparse
@@ -12,13 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from transformers import AutoTokenizer, PreTrainedModel
+from transformers import AutoTokenizer
 
-from model.assembly import choose_backend, choose_device, choose_dtype
+from model.assembly import choose_backend, choose_device, choose_dtype, load_served
 from model.attention.base import IMPLEMENTATION, register
-from model.attention.cpu import CpuBackend
-from model.config import Device, EngineConfig, Mode
-from model.few_rows import speed_up
+from model.config import Device, EngineConfig, Mode, Quantization
 from model.provision import DEFAULT_MODEL, obtain
 from model.runner import ModelShape
 from model.self_check import paged_logits, plain_logits
@@ -39,12 +38,15 @@ class Bound:
     p99: float
 
 
+_PACKED = "float32, packed weights"
 # Three times what was measured, and docs/exactness.md states them; float32 differs by rounding
-# alone (1e-11), which another machine does otherwise.
+# alone (1e-11), which another machine does otherwise. Packed weights are exact, but multiply
+# activations of 16 bits; next to bfloat16 that is nothing.
 BOUNDS = {
-    torch.bfloat16: Bound(mean=0.004, p99=0.016),
-    torch.float16: Bound(mean=0.004, p99=0.016),
-    torch.float32: Bound(mean=1e-9, p99=1e-8),
+    "bfloat16": Bound(mean=0.004, p99=0.016),
+    "float16": Bound(mean=0.004, p99=0.016),
+    "float32": Bound(mean=1e-9, p99=1e-8),
+    _PACKED: Bound(mean=2e-7, p99=1.2e-6),
 }
 
 
@@ -55,23 +57,32 @@ class Measured:
     device: str
     dtype: torch.dtype
     attention: str
+    quantization: str
     num_tokens: int
+    num_decoded: int
     mean: float
     p99: float
     worst: float
     same_top: float
 
     @property
+    def numbers(self) -> str:
+        """What was computed in, as BOUNDS has it."""
+        is_packed = self.dtype is torch.float32 and self.quantization != "none"
+        return _PACKED if is_packed else str(self.dtype).removeprefix("torch.")
+
+    @property
     def is_within_bound(self) -> bool:
-        """Whether this dtype's limits are kept; not when something isn't a number."""
-        bound = BOUNDS[self.dtype]
+        """Whether these numbers' limits are kept; not when something isn't a number."""
+        bound = BOUNDS[self.numbers]
         return self.mean <= bound.mean and self.p99 <= bound.p99
 
     def __str__(self) -> str:
-        bound = BOUNDS[self.dtype]
+        bound = BOUNDS[self.numbers]
         return (
             f"{self.device}, {str(self.dtype).removeprefix('torch.')}, {self.attention} attention, "
-            f"{self.num_tokens} tokens: mean {self.mean:.2g} nats (limit {bound.mean:g}), "
+            f"quantization {self.quantization}, {self.num_tokens} tokens, {self.num_decoded} of "
+            f"them as decoding rows: mean {self.mean:.2g} nats (limit {bound.mean:g}), "
             f"p99 {self.p99:.2g} (limit {bound.p99:g}), worst {self.worst:.2g}, "
             f"the same likeliest token at {self.same_top:.1%}"
         )
@@ -81,33 +92,51 @@ def main(arguments: list[str]) -> int:
     """Measure and print. The exit code."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks divergence", description=__doc__)
     parser.add_argument("--device", default="auto", choices=list(Device))
+    parser.add_argument("--quantization", default="auto", choices=list(Quantization))
+    parser.add_argument(
+        "--decoded",
+        type=int,
+        default=NUM_DECODED,
+        help="the last tokens, which are read as decoding rows; all with a large number",
+    )
     parser.add_argument("--models-dir", type=Path, default=MODELS)
     options = parser.parse_args(arguments)
-    measured = measure(options.models_dir, Device(options.device))
+    measured = measure(
+        options.models_dir,
+        Device(options.device),
+        Quantization(options.quantization),
+        options.decoded,
+    )
     print(measured)
     if measured.dtype is torch.float32:
         print("This device has no bfloat16: here `fast` mode computes in float32 too.")
     return 0 if measured.is_within_bound else 1
 
 
-def measure(models_dir: Path, device_name: Device = Device.AUTO) -> Measured:
+def measure(
+    models_dir: Path,
+    device_name: Device = Device.AUTO,
+    quantization: Quantization = Quantization.AUTO,
+    num_decoded: int = NUM_DECODED,
+) -> Measured:
     """Load the embedded model twice, one after the other; the first time this fetches it."""
     register()
-    config = EngineConfig(mode=Mode.FAST, device=device_name)
+    config = EngineConfig(mode=Mode.FAST, device=device_name, quantization=quantization)
     device = choose_device(device_name)
     dtype, backend = choose_dtype(Mode.FAST, device), choose_backend(config, device)
-    exact, token_ids = _load(models_dir, torch.float32, device)
-    truth = plain_logits(exact, token_ids)
-    del exact
-    fast, _ = _load(models_dir, dtype, device)
-    if isinstance(backend, CpuBackend):
-        speed_up(fast, backend.ops)
-    logits = paged_logits(fast, ModelShape.of(fast), backend, token_ids, list(_steps(token_ids)))
+    folder = _folder(models_dir, torch.float32)
+    token_ids = _token_ids(folder)
+    truth = plain_logits(load_model(folder, torch.float32, device, IMPLEMENTATION), token_ids)
+    served = load_served(config, _folder(models_dir, dtype), backend, print)
+    steps = list(_steps(token_ids, num_decoded))
+    logits = paged_logits(served.model, ModelShape.of(served.model), backend, token_ids, steps)
     nats = divergence(truth, logits)
     return Measured(
         device=torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU",
         dtype=dtype,
         attention=backend.name,
+        quantization=served.quantization,
+        num_decoded=min(num_decoded, len(token_ids)),
         num_tokens=len(token_ids),
         mean=nats.mean().item(),
         p99=nats.quantile(0.99).item(),
@@ -123,21 +152,21 @@ def divergence(truth: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
     return (logs.exp() * (logs - others)).sum(-1)
 
 
-def _load(
-    models_dir: Path, dtype: torch.dtype, device: torch.device
-) -> tuple[PreTrainedModel, list[int]]:
-    source = obtain(DEFAULT_MODEL, models_dir, print)
-    folder = prepare(source, dtype, models_dir, print).folder
+def _folder(models_dir: Path, dtype: torch.dtype) -> Path:
+    return prepare(obtain(DEFAULT_MODEL, models_dir, print), dtype, models_dir, print).folder
+
+
+def _token_ids(folder: Path) -> list[int]:
     tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
     token_ids: list[int] = tokenizer.encode(
         TEXT.read_text(encoding="utf-8"), add_special_tokens=False
     )
-    return load_model(folder, dtype, device, IMPLEMENTATION), token_ids
+    return token_ids
 
 
-def _steps(token_ids: Sequence[int]) -> Iterator[list[range]]:
+def _steps(token_ids: Sequence[int], num_decoded: int) -> Iterator[list[range]]:
     """Chunks; then the last tokens a few at once, a row and a sequence each, as decoding does."""
-    num_chunked = len(token_ids) - NUM_DECODED
+    num_chunked = max(0, len(token_ids) - num_decoded)
     for start in range(0, num_chunked, CHUNK):
         yield [range(start, min(start + CHUNK, num_chunked))]
     for start in range(num_chunked, len(token_ids), NUM_AT_ONCE):

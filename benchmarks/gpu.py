@@ -2,8 +2,8 @@
 
 Needs torch, transformers and `model` alone: no network, no weights (they are random), no server.
 First some architectures go through their trials (`benchmarks.trial`) with both attention backends,
-float32; then a new turn behind a long history is timed with and without reuse, in bfloat16. Exits
-with 1 when a check fails.
+float32, and blocks go to host memory and back (`benchmarks.block_copies`); then a new turn behind a
+long history is timed with and without reuse, in bfloat16. Exits with 1 when a check fails.
 """
 
 import argparse
@@ -17,6 +17,7 @@ import transformers
 from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedModel
 
 from benchmarks.architectures import try_served
+from benchmarks.block_copies import copy_blocks
 from benchmarks.driver import Prompt, RawTokenizer, run
 from benchmarks.tiny_configs import SERVED
 from model.assembly import build_core
@@ -66,7 +67,7 @@ def main(arguments: list[str]) -> int:
     device = torch.device(options.device)
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"
     print(f"{name}, torch {torch.__version__}, transformers {transformers.__version__}")
-    if not check(device, set(options.architectures.split(","))):
+    if not check(device, set(options.architectures.split(","))) or not copy_blocks(device):
         return 1
     for shape in filter(None, options.shapes.split(",")):
         measure(shape, device, options.repeats)

@@ -6,7 +6,9 @@ new blocks cost, not what its history does; what remains that grows is copying a
 32 bits each, at memory speed. The same program prints how much of a whole claim hashing the whole
 history afresh would take, as a server without parked tables does at every turn.
 
-With `--steps` it times what a step's parts cost instead: `benchmarks.step_parts` has the words.
+With `--steps` it times what a step's parts cost instead, with `--compiled` the decode step by the
+model's modules and compiled, with `--overhead` what of an engine step is not the model's call:
+`benchmarks.step_parts`, `compiled_step` and `step_overhead` have the words.
 
 With `--tokenizer FOLDER` it times instead what a grammar costs a step with that vocabulary: its
 mask, and forbidding one row of logits by it.
@@ -59,13 +61,26 @@ def main(arguments: list[str]) -> int:
     )
     parser.add_argument("--tokenizer", type=Path, help="folder of a model whose masks are timed")
     parser.add_argument("--steps", action="store_true", help="a step's parts on the CPU instead")
-    parser.add_argument("--threads", type=int, default=1, help="torch's, for --steps")
+    parser.add_argument("--compiled", action="store_true", help="the compiled step instead")
+    parser.add_argument("--overhead", action="store_true", help="a step without its model instead")
+    parser.add_argument("--threads", type=int, default=1, help="torch's, for those")
+    parser.add_argument("--native-dir", type=Path, help="where compiled steps lie, for --compiled")
     parser.add_argument("--models-dir", type=Path, default=Path("data/models"))
     options = parser.parse_args(arguments)
     if options.steps:
         from benchmarks.step_parts import measure as measure_steps  # bookkeeping needs no torch
 
         measure_steps(options.models_dir, options.threads, options.rounds)
+        return 0
+    if options.compiled:
+        from benchmarks.compiled_step import measure as measure_compiled
+
+        measure_compiled(options.models_dir, options.threads, options.rounds, options.native_dir)
+        return 0
+    if options.overhead:
+        from benchmarks.step_overhead import measure as measure_overhead
+
+        measure_overhead(options.models_dir, options.threads, options.rounds)
         return 0
     if options.tokenizer is not None:
         return _grammars(options.tokenizer, options.rounds)

@@ -1,33 +1,34 @@
 """What a step's parts cost against their floors: `python -m benchmarks micro --steps`.
 
-The embedded model in bfloat16 on the CPU, random keys and values. Each part is run by plain torch
-and by the compiled kernels in turns, so that both meet the same neighbours. A floor is the bytes
-that must be read (weights for the linear layers, keys and values for attention, both for a step)
-over the bandwidth of a plain sum in the same rounds. With one thread its own CPU time is taken,
-which other processes hardly disturb; with more, the time that passes.
+The embedded model on the CPU, in what `fast` mode computes in there; random keys and values. Each
+part is run by plain torch, by the compiled kernels and, where weights matter, with the file's own 4
+and 8 bits, in turns, so that all meet the same neighbours. The floor is what must be read at least
+over the bandwidth of a plain sum in the same rounds: weights with the file's bits, keys and values
+in bfloat16, or both for a step. With one thread its own CPU time is taken, which other processes
+hardly disturb; with more, the time that passes.
 """
 
 import statistics
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import torch
 from torch import nn
-from transformers import PreTrainedModel
 
-from model.attention.base import IMPLEMENTATION, AttentionBackend, AttentionSpec, register
+from model.assembly import choose_dtype, load_served
+from model.attention.base import AttentionBackend, AttentionSpec
 from model.attention.batched import BatchedBackend
 from model.attention.cpu import CpuBackend
 from model.attention.native.build import load_ops
 from model.batch import Batch, BatchRow
-from model.config import EngineConfig
-from model.few_rows import speed_up
+from model.config import Device, EngineConfig, Quantization
 from model.kv_cache import KVCache
 from model.provision import DEFAULT_MODEL, obtain
 from model.runner import ModelRunner, ModelShape
-from model.weights import load_model, prepare
+from model.weights import prepare
 
 BLOCK_SIZE = 16
 CPU = torch.device("cpu")
@@ -64,44 +65,54 @@ class Case:
 CASES = (
     Case(1, 500, 1),
     Case(1, 2000, 1),
+    Case(8, 500, 1),
     Case(8, 2000, 1),
     Case(1, 500, 50),
     Case(1, 4000, 50),
 )
 
 
+NUM_ROWS = (1, 2, 4, 8, 12, 16, 24, 32)
+PLAIN, KERNELS, PACKED = "plain", "kernels", "packed"
+
+Action = Callable[[], object]
+
+
 class Bench:
-    """The model twice: as it is, and with its linear layers sped up."""
+    """The model three times: as torch runs it, with the kernels, and with packed weights too."""
 
     def __init__(self, models_dir: Path, num_threads: int, rounds: int) -> None:
         torch.set_num_threads(num_threads)
         self._clock = time.thread_time if num_threads == 1 else time.perf_counter
         self._rounds = rounds
         self._unread = torch.zeros(BANDWIDTH_BYTES // 4)
-        register()
-        folder = prepare(
-            obtain(DEFAULT_MODEL, models_dir, print), torch.bfloat16, models_dir, print
-        ).folder
-        self._plain, self._fast = (
-            load_model(folder, torch.bfloat16, CPU, IMPLEMENTATION) for _ in range(2)
-        )
-        self._shape = ModelShape.of(self._plain)
-        kv_shape = self._shape.kv_shape(BLOCK_SIZE, torch.bfloat16)
+        config = EngineConfig(device=Device.CPU)
+        self.dtype = choose_dtype(config.mode, CPU)
+        batched: AttentionBackend = BatchedBackend(CPU)
+        native: AttentionBackend = CpuBackend(load_ops(config.native_dir, print))
+        source = obtain(DEFAULT_MODEL, models_dir, print)
+        folder = prepare(source, self.dtype, models_dir, print).folder
+        none = replace(config, quantization=Quantization.NONE)
+        self._backends = {PLAIN: batched, KERNELS: native, PACKED: native}
+        configs = {PLAIN: none, KERNELS: none, PACKED: config}
+        served = {
+            name: load_served(configs[name], folder, backend, print)
+            for name, backend in self._backends.items()
+        }
+        self._models = {name: one.model for name, one in served.items()}
+        self._weight_bytes = served[PACKED].packed_bytes
+        self._shape = ModelShape.of(self._models[PLAIN])
+        kv_shape = self._shape.kv_shape(BLOCK_SIZE, self.dtype)
         num_blocks = max(c.num_sequences * -(-c.length // BLOCK_SIZE) for c in CASES)
         self._cache = KVCache(kv_shape, num_blocks, CPU)
         for layer in range(kv_shape.num_layers):
             self._cache.layer(layer).normal_()
-        ops = load_ops(EngineConfig().native_dir, print)
-        speed_up(self._fast, ops)
-        self._batched: AttentionBackend = BatchedBackend(CPU)
-        self._native: AttentionBackend = CpuBackend(ops)
 
     def attention(self, case: Case) -> None:
         """All layers' attention, without the rest of the step."""
         batch = Batch.build(case.rows(), BLOCK_SIZE, CPU)
-        config = self._plain.config
-        heads, size = config.num_attention_heads, self._shape.head_size
-        query = torch.randn(len(batch.token_ids), heads, size).bfloat16()
+        heads, size = self._models[PLAIN].config.num_attention_heads, self._shape.head_size
+        query = torch.randn(len(batch.token_ids), heads, size).to(self.dtype)
         spec = AttentionSpec(size**-0.5)
 
         def run(backend: AttentionBackend) -> None:
@@ -109,83 +120,68 @@ class Bench:
             for layer in range(self._shape.num_layers):
                 plan.attend(query, self._cache.layer(layer), spec)
 
-        self._compare(
-            f"attention, {case}",
-            lambda: run(self._batched),
-            lambda: run(self._native),
-            self._kv_bytes(case),
-        )
+        actions = {name: partial(run, self._backends[name]) for name in (PLAIN, KERNELS)}
+        self._compare(f"attention, {case}", actions, self._kv_bytes(case))
 
     def linears(self, num_rows: int) -> None:
         """All linear layers, one after the other."""
 
-        def run(model: PreTrainedModel) -> None:
-            for layer in model.modules():
-                if isinstance(layer, nn.Linear):
-                    layer(inputs[layer.in_features])
+        def run(layers: list[nn.Linear]) -> None:
+            for layer in layers:
+                layer(inputs[layer.in_features])
 
-        layers = [m for m in self._plain.modules() if isinstance(m, nn.Linear)]
-        sizes = {layer.in_features for layer in layers}
-        inputs = {size: torch.randn(1, num_rows, size).bfloat16() for size in sizes}
-        self._compare(
-            f"linear layers, {num_rows} row{'s' * (num_rows > 1)}",
-            lambda: run(self._plain),
-            lambda: run(self._fast),
-            self._weight_bytes(),
-        )
+        linears = {
+            name: [m for m in model.modules() if isinstance(m, nn.Linear)]
+            for name, model in self._models.items()
+        }
+        sizes = {layer.in_features for layer in linears[PLAIN]}
+        inputs = {size: torch.randn(1, num_rows, size).to(self.dtype) for size in sizes}
+        actions = {name: partial(run, layers) for name, layers in linears.items()}
+        rows = f"{num_rows} row{'s' * (num_rows > 1)}"
+        self._compare(f"linear layers, {rows}", actions, self._weight_bytes)
 
     def step(self, case: Case) -> None:
         """Everything up to the logits."""
-        plain, fast = (
-            ModelRunner(model, self._shape.windows, self._cache, backend)
-            for model, backend in ((self._plain, self._batched), (self._fast, self._native))
-        )
         rows = case.rows()
-        self._compare(
-            f"step, {case}",
-            lambda: plain.forward(rows, []),
-            lambda: fast.forward(rows, []),
-            self._weight_bytes() + self._kv_bytes(case),
-        )
+        actions: dict[str, Action] = {}
+        for name, model in self._models.items():
+            runner = ModelRunner(model, self._shape.windows, self._cache, self._backends[name])
+            actions[name] = partial(runner.forward, rows, [])
+        self._compare(f"step, {case}", actions, self._weight_bytes + self._kv_bytes(case))
 
-    def _compare(
-        self, name: str, plain: Callable[[], object], fast: Callable[[], object], num_bytes: int
-    ) -> None:
-        times: dict[str, list[float]] = {"plain": [], "fast": [], "read": []}
-        actions = {"plain": plain, "fast": fast, "read": self._unread.sum}
+    def _compare(self, name: str, actions: dict[str, Action], num_bytes: int) -> None:
+        times: dict[str, list[float]] = {key: [] for key in (*actions, "read")}
         with torch.inference_mode():
-            plain()
-            fast()
+            for action in actions.values():
+                action()
             for _ in range(self._rounds):
-                for key, action in actions.items():
+                for key, action in {**actions, "read": self._unread.sum}.items():
                     began = self._clock()
                     action()
                     times[key].append((self._clock() - began) * 1e3)
         ms = {key: statistics.median(values) for key, values in times.items()}
         floor = num_bytes / BANDWIDTH_BYTES * ms["read"]
+        best = ms.get(PACKED, ms[KERNELS])
+        packed = f"{ms[PACKED]:.1f}" if PACKED in ms else ""
         print(
-            f"| {name} | {ms['plain']:.1f} | {ms['fast']:.1f} | {ms['plain'] / ms['fast']:.1f}x "
-            f"| {floor:.1f} | {ms['fast'] / floor:.1f} |"
+            f"| {name} | {ms[PLAIN]:.1f} | {ms[KERNELS]:.1f} | {packed} "
+            f"| {ms[PLAIN] / best:.1f}x | {floor:.1f} | {best / floor:.1f} |"
         )
 
     def _kv_bytes(self, case: Case) -> int:
-        token_bytes = self._cache.block_bytes // BLOCK_SIZE
-        return case.num_sequences * case.length * token_bytes
-
-    def _weight_bytes(self) -> int:
-        layers = (m for m in self._plain.modules() if isinstance(m, nn.Linear))
-        return sum(layer.weight.numel() * layer.weight.element_size() for layer in layers)
+        size = self._shape.head_size * self._shape.num_kv_heads * self._shape.num_layers
+        return case.num_sequences * case.length * size * 2 * 2
 
 
 def measure(models_dir: Path, num_threads: int, rounds: int) -> None:
     """Print a table, in milliseconds."""
     bench = Bench(models_dir, num_threads, rounds)
-    print(f"{num_threads} threads, medians of {rounds} rounds, milliseconds")
-    print("| part | plain torch | kernels | ratio | floor | kernels over the floor |")
-    print("|---|---:|---:|---:|---:|---:|")
+    print(f"{bench.dtype}, {num_threads} threads, medians of {rounds} rounds, milliseconds")
+    print("| part | plain torch | kernels | packed weights | ratio | floor | over the floor |")
+    print("|---|---:|---:|---:|---:|---:|---:|")
     for case in CASES:
         bench.attention(case)
-    for num_rows in (1, 2, 4, 8):
+    for num_rows in NUM_ROWS:
         bench.linears(num_rows)
     for case in CASES:
         bench.step(case)

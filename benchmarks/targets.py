@@ -8,9 +8,7 @@ from typing import Any, Protocol
 
 import aiohttp
 
-from splice import AsyncClient
-from splice.async_client import AsyncSession
-from splice.events import MetricsEvent, TextDelta
+from splice import AsyncClient, AsyncSession, MetricsEvent, TextDelta
 
 
 @dataclass(slots=True)

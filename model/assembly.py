@@ -5,6 +5,8 @@ engine's process.
 import logging
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
 
 import psutil
 import torch
@@ -16,6 +18,7 @@ from model.attention.cpu import CpuBackend
 from model.attention.native.build import NativeBuildError, load_ops
 from model.attention.reference import ReferenceBackend
 from model.cache_manager import CacheManager
+from model.compiled.commission import commission
 from model.config import AttentionName, Device, EngineConfig, Mode
 from model.core import EngineCore
 from model.errors import ModelLoadError
@@ -26,6 +29,7 @@ from model.messages import EngineInfo
 from model.ports import CoreLimits, Tokenizer
 from model.prefix_index import BlockHasher
 from model.provision import obtain
+from model.quantization import Plan, plan_quantization, quantize_model
 from model.runner import ModelRunner, ModelShape
 from model.self_check import check_answers
 from model.tier_assembly import Surroundings, build_tiers
@@ -86,18 +90,15 @@ def assemble(
     dtype = choose_dtype(config.mode, device)
     source = obtain(config.model, config.models_dir, on_progress)
     prepared = prepare(source, dtype, config.models_dir, on_progress)
-    register()
-    on_progress(f"loading {source.model_id} in {_name(dtype)} on {device}")
-    model = load_model(prepared.folder, dtype, device, IMPLEMENTATION)
-    identity = fingerprint(prepared, dtype, config.models_dir, on_progress)
     backend = choose_backend(config, device, on_progress)
-    if isinstance(backend, CpuBackend):
-        speed_up(model, backend.ops)
+    on_progress(f"loading {source.model_id} in {_name(dtype)} on {device}")
+    served = load_served(config, prepared.folder, backend, on_progress)
+    identity = fingerprint(prepared, dtype, config.models_dir, on_progress, served.identity)
     tokenizer = load_tokenizer(prepared.folder)
     eos = eos_token_ids(prepared.folder, tokenizer)
     core = build_core(
         config,
-        model,
+        served.model,
         backend,
         TextTokenizer(tokenizer),
         identity=identity,
@@ -113,7 +114,9 @@ def assemble(
         dtype=_name(dtype),
         mode=config.mode.value,
         attention=backend.name,
-        weights_bytes=sum(t.numel() * t.element_size() for t in model.parameters()),
+        quantization=served.quantization,
+        weights_bytes=served.weights_bytes,
+        packed_bytes=served.packed_bytes,
         cache_bytes=core.cache.pool.num_blocks * core.limits.block_bytes,
         num_blocks=core.cache.pool.num_blocks,
         block_size=config.block_size,
@@ -124,6 +127,53 @@ def assemble(
         sampling=recommended_sampling(prepared.folder),
     )
     return core, info
+
+
+@dataclass(frozen=True, slots=True)
+class ServedModel:
+    """A model as it computes here, its layers quantised and sped up where that is meant."""
+
+    model: PreTrainedModel
+    plan: Plan | None
+    packed_bytes: int
+
+    @property
+    def quantization(self) -> str:
+        """`none`, or the plan's name."""
+        return self.plan.name if self.plan else "none"
+
+    @property
+    def identity(self) -> str | None:
+        """What quantisation makes of keys and values, None where there is none."""
+        return self.plan.identity if self.plan else None
+
+    @property
+    def weights_bytes(self) -> int:
+        """Of the weights that aren't packed."""
+        return sum(t.numel() * t.element_size() for t in self.model.parameters())
+
+
+def load_served(
+    config: EngineConfig, folder: Path, backend: AttentionBackend, on_progress: OnProgress
+) -> ServedModel:
+    """The model in a prepared folder, as `config` wants it computed. Raises ModelLoadError."""
+    device = choose_device(config.device)
+    plan = plan_quantization(config, device, folder, on_progress)
+    register()
+    model = load_model(folder, choose_dtype(config.mode, device), device, IMPLEMENTATION)
+    packed_bytes = 0
+    if plan is not None:
+        done = quantize_model(model, plan, on_progress)
+        packed_bytes = done.packed_bytes
+        logger.info(
+            "%s of %s linear layers decode with packed weights; their others %s",
+            done.num_layers,
+            done.num_linear,
+            "stay beside them" if done.keeps_weights else "are dropped, for memory is short",
+        )
+    if isinstance(backend, CpuBackend):
+        speed_up(model, backend.ops)
+    return ServedModel(model, plan, packed_bytes)
 
 
 def choose_device(device: Device) -> torch.device:
@@ -193,7 +243,8 @@ def build_core(
             f"no memory for a cache of {num_blocks} blocks of {kv_shape.block_bytes} bytes: "
             "lower --cache-bytes or --num-blocks"
         ) from exc
-    runner = ModelRunner(model, shape.windows, cache, backend)
+    compiled = commission(config, model, shape, backend, identity)
+    runner = ModelRunner(model, shape.windows, cache, backend, compiled)
     around = Surroundings(time.monotonic, time.time, wake)
     setup = build_tiers(config, hasher, runner, around)
     if config.poison_blocks:

@@ -46,7 +46,8 @@ class BlockSupply:
         self._parked = parked
         self._worth = worth
         self._poison_blocks = poison_blocks
-        self._victim: str | None = None  # the turn whose table is given up now, block after block
+        # The turn whose table is given up now, block after block, until it may be another's turn.
+        self._victim: str | None = None
         self._edits: list[BlockEdit] = []
 
     def take_edits(self) -> list[BlockEdit]:
@@ -84,8 +85,12 @@ class BlockSupply:
         while self._pool.num_free < num_blocks:
             self.release((self._parked.shrink(self._choose_victim()),))
 
+    def reconsider(self) -> None:
+        """Another table may be worth less by now: time has passed, or something was stored."""
+        self._victim = None
+
     def _choose_victim(self) -> str:
-        """One victim is used up before the next is chosen, for choosing looks at all of them."""
+        """The same until `reconsider`, for choosing looks at all of them."""
         if self._victim is None or self._parked.get(self._victim) is None:
             self._victim = min(self._parked, key=self._worth).turn_id
         return self._victim
@@ -121,6 +126,7 @@ class BlockSupply:
         if self._parked.get(table.turn_id) is not None:
             self.release(self._parked.take(table.turn_id).table.truncate(0))
         self._parked.add(table)
+        self.reconsider()  # it may be worth less, and so may what it supersedes
 
     def release(self, block_ids: Iterable[int]) -> None:
         """Take a hold off each block; those with a name can be found until they are reused."""

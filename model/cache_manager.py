@@ -91,7 +91,8 @@ class CacheManager:
         self._pending.announce(sequence.id, self._missing_hashes(sequence))
         report = self._report(sequence)
         self._forget_restore(sequence)
-        self._records.remember(sequence.request)
+        if not sequence.num_preemptions:  # a preempted one comes back for itself, not for somebody
+            self._records.remember(sequence.request)
         return report
 
     def _find_source(self, sequence: Sequence) -> ClaimSource:
@@ -176,7 +177,7 @@ class CacheManager:
         """What was restored is claimed; what something better made needless is let go."""
         sequence.restored, sequence.restore_miss = (), None
         left = self._parked.get(sequence.id)
-        if left is not None and left.conversation_id == sequence.id:
+        if left is not None and left.is_single_use:
             self.supply.drop_parked(sequence.id, keep_names=True)
 
     def _share(self, sequence: Sequence, source: ClaimSource) -> None:
@@ -273,7 +274,7 @@ class CacheManager:
                 parked_s=now_s,
                 parent_turn_id=request.parent_turn_id,
                 tail_key=self._tail_key(sequence),
-                num_uses=self._records.num_claims(conversation_id) - 1,
+                num_uses=max(0, self._records.num_claims(conversation_id) - 1),
                 ttl_s=request.retain_s,
                 priority=request.priority,
             )

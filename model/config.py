@@ -37,14 +37,35 @@ class AttentionName(StrEnum):
     CPU = "cpu"
 
 
+class Quantization(StrEnum):
+    """How many bits weights have while a CPU decodes; `auto` takes a file's own."""
+
+    AUTO = "auto"
+    NONE = "none"
+    INT8 = "int8"
+    INT4 = "int4"
+
+
+class CompileMode(StrEnum):
+    """Whether the decode step is compiled for this machine: `auto` while nobody computes, `first`
+    before anybody may, `off` never."""
+
+    AUTO = "auto"
+    FIRST = "first"
+    OFF = "off"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineConfig:
     """Everything the engine's process needs to start.
 
     `model` is a local folder, a `.gguf` file, a Hugging Face id, or `"default"` for the embedded
     model. `num_blocks` wins over `cache_bytes`; with neither, a share of free memory is taken.
+    `quantization` is for decoding on a CPU in `fast` mode.
     `max_context_tokens` can only lower what the model allows. `num_threads` 0 keeps torch's own.
-    Kernels that are compiled for this machine lie in `native_dir`.
+    What is compiled for this machine lies in `native_dir`.
+    A step has at most `token_budget` rows, and in `fast` mode as few prompt rows beside running
+    replies as keep it under `max_itl_s`; in `exact` mode what a step computes depends on no clock.
     The tiers lie in `kv_dir`, each as large as its bytes, which are its bound; without them what
     the device gives up is computed again. A conversation that idles for so many seconds is stored
     in the tier. The CPU tier's memory is the front end's, which opens `cpu_tier_fd` for it, so that
@@ -59,10 +80,13 @@ class EngineConfig:
     device: Device = Device.AUTO
     mode: Mode = Mode.FAST
     attention: AttentionName = AttentionName.AUTO
+    quantization: Quantization = Quantization.AUTO
+    compile: CompileMode = CompileMode.OFF
     block_size: int = 16
     num_blocks: int | None = None
     cache_bytes: int | None = None
     token_budget: int = 512
+    max_itl_s: float = 0.2
     max_running: int = 64
     max_waiting: int = 1024
     max_context_tokens: int | None = None

@@ -14,18 +14,15 @@ import logging
 import secrets
 from collections.abc import Callable
 from collections.abc import Sequence as Items
+from dataclasses import replace
 
+from model.admission import Admission
 from model.batch import BatchRow
 from model.block_table import BlockTable
 from model.cache_manager import CacheManager
-from model.config import EngineConfig
+from model.config import EngineConfig, Mode
 from model.detokenizer import ReplyText
-from model.errors import (
-    ContextLengthError,
-    EngineBusyError,
-    InvalidGenerationError,
-    ModelError,
-)
+from model.errors import ModelError
 from model.grammar import GrammarSource, constraint_of, unfollowable
 from model.messages import (
     EngineStats,
@@ -42,9 +39,10 @@ from model.messages import (
 from model.ports import CoreLimits, Runner, Tokenizer
 from model.ports import Output as Output  # what a step gives is known by the core's name
 from model.sampler import Draw, Sampled
-from model.scheduler import Scheduled, Scheduler
+from model.scheduler import Scheduled, Scheduler, work_of
 from model.sequence import Sequence, SequenceStatus
 from model.statistics import Statistics
+from model.step_budget import StepBudget
 
 logger = logging.getLogger(__name__)
 
@@ -69,13 +67,14 @@ class EngineCore:
         self.cache = cache
         self.grammars = grammars
         self.statistics = Statistics()
+        self.clock = clock
         self._config = config
         self._runner = runner
         self._tokenizer = tokenizer
-        self._clock = clock
-        self._scheduler = Scheduler(
-            cache, token_budget=config.token_budget, max_running=config.max_running
-        )
+        self._admission = Admission(config, limits)
+        is_timed = config.mode is Mode.FAST
+        self._budget = StepBudget(config.token_budget, config.max_itl_s if is_timed else None)
+        self._scheduler = Scheduler(cache, self._budget, max_running=config.max_running)
         self._sequences: dict[str, Sequence] = {}
         self._replies: dict[str, ReplyText] = {}
         self.is_stalled = False  # whether all that there is to do waits for a transfer
@@ -96,7 +95,7 @@ class EngineCore:
 
         Nothing comes of it yet, unless the tokens it resumes with are a whole reply already.
         """
-        self._validate(request)
+        self._admission.check(request, self._sequences)
         num_prompt = len(request.token_ids)
         max_tokens = self.limits.max_context_tokens
         if request.params.max_output_tokens is not None:
@@ -105,7 +104,7 @@ class EngineCore:
         sequence = Sequence(
             request=request,
             table=BlockTable(self.cache.block_size),
-            arrived_s=self._clock(),
+            arrived_s=self.clock(),
             seed=secrets.randbits(63) if seed is None else seed,
             max_tokens=max_tokens,
             constraint=constraint_of(request.params.grammar, self.grammars),
@@ -124,24 +123,6 @@ class EngineCore:
                 return [o for o in outputs if not isinstance(o.event, GenerationDelta)]
         return []
 
-    def _validate(self, request: GenerationRequest) -> None:
-        num_tokens = len(request.token_ids)
-        if request.request_id in self._sequences:
-            raise InvalidGenerationError(f"request id {request.request_id} is in use")
-        if num_tokens == 0:
-            raise InvalidGenerationError("the prompt is empty", param="input")
-        if min(request.token_ids) < 0 or max(request.token_ids) >= self.limits.vocab_size:
-            raise InvalidGenerationError("a token id is outside the vocabulary", param="input")
-        for token_id, _ in request.params.logit_bias:
-            if not 0 <= token_id < self.limits.vocab_size:
-                raise InvalidGenerationError(f"no token has id {token_id}", param="logit_bias")
-        if num_tokens >= self.limits.max_context_tokens:
-            raise ContextLengthError(num_tokens, self.limits.max_context_tokens)
-        # What can run counts too, whether it runs yet or not: a burst fills both at once.
-        max_in_flight = self._config.max_running + self._config.max_waiting
-        if request.resumed_ids is None and len(self._sequences) >= max_in_flight:
-            raise EngineBusyError(f"{len(self._sequences)} generations are in flight already")
-
     def cancel(self, request_id: str) -> list[Output]:
         """End a generation with what it has; nothing if it is unknown or over."""
         sequence = self._sequences.get(request_id)
@@ -157,41 +138,50 @@ class EngineCore:
 
     def step(self) -> list[Output]:
         """Compute one batch; what happened, in order."""
+        begun = self.clock()
         self._outputs += self._end_overdue()
-        self.cache.tick(self._clock())
+        self.cache.tick(self.clock())
         plan = self._scheduler.schedule()
         self._launch()
         self.is_stalled = not plan and self._scheduler.has_work
         if not plan:
             return self._take_outputs()
+        work = work_of(plan)
         self._outputs += [self._start(s.sequence) for s in plan if s.sequence.started_s is None]
+        self._compute(plan)
+        for scheduled in plan:
+            if scheduled.sequence.id in self._sequences:
+                self.cache.commit(scheduled.sequence)
+        seconds = self.clock() - begun
+        is_late = self._budget.observe(work, seconds)
+        num_chunks = len(plan) - work.num_replies
+        self.statistics.record_step(work, num_chunks, seconds, is_late=is_late)
+        if self._config.check_books:
+            self.cache.check()
+        return self._take_outputs()
+
+    def _compute(self, plan: Items[Scheduled]) -> None:
+        """Compute what is planned, and take in the tokens that come of it."""
         reached = [s.sequence for s in plan if s.has_logits]
-        begun = self._clock()
+        begun = self.clock()
         logits = self._runner.forward([_to_row(s) for s in plan], self.cache.supply.take_edits())
         drawn = self._runner.sample(logits, [_to_draw(s) for s in reached]) if reached else []
-        self._observe(plan, self._clock() - begun)
+        self._observe(plan, self.clock() - begun)
         for scheduled in plan:
             scheduled.sequence.num_computed_tokens += scheduled.num_tokens
             scheduled.sequence.num_rows_computed += scheduled.num_tokens
         for sequence, sampled in zip(reached, drawn, strict=True):
             self._outputs += self._take(sequence, sampled)
-        for scheduled in plan:
-            if scheduled.sequence.id in self._sequences:
-                self.cache.commit(scheduled.sequence)
-        self.statistics.num_steps += 1
-        if self._config.check_books:
-            self.cache.check()
-        return self._take_outputs()
 
     def _observe(self, plan: Items[Scheduled], seconds: float) -> None:
-        """Learn what computing costs from steps that are one prompt's alone."""
+        """Learn what computing again costs from steps that are one prompt's alone."""
         if len(plan) == 1 and plan[0].num_tokens >= _MIN_OBSERVED_ROWS:
             num_before = plan[0].sequence.num_computed_tokens
             self.cache.tiering.costs.observe_compute(plan[0].num_tokens, num_before, seconds)
 
     def tick(self) -> None:
         """Let transfers come and go while nothing is computed."""
-        self.cache.tick(self._clock())
+        self.cache.tick(self.clock())
         self._launch()
 
     def _launch(self) -> None:
@@ -206,13 +196,13 @@ class EngineCore:
 
     def _end_overdue(self) -> list[Output]:
         """End what has passed its deadline, with what it has."""
-        now = self._clock()
+        now = self.clock()
         overdue = [s for s in self._sequences.values() if s.deadline_s < now]
         return [o for s in overdue for o in self._finish(s, FinishReason.DEADLINE)]
 
     def _start(self, sequence: Sequence) -> Output:
         assert sequence.claim is not None
-        sequence.started_s = self._clock()
+        sequence.started_s = self.clock()
         self.statistics.record_start(sequence.claim, sequence.started_s - sequence.arrived_s)
         if sequence.restore_s:
             self.statistics.restore_s.observe(sequence.restore_s)
@@ -287,14 +277,14 @@ class EngineCore:
                     sequence.num_computed_tokens, sequence.num_tokens - 1
                 )
                 self.cache.commit(sequence)
-                self.cache.park(sequence, self._clock())
+                self.cache.park(sequence, self.clock())
             else:
                 self.cache.release(sequence)
         self._scheduler.remove(sequence)
         del self._sequences[sequence.id], self._replies[sequence.id]
 
     def _finished(self, sequence: Sequence, reason: FinishReason, text: str) -> GenerationFinished:
-        arrived, now = sequence.arrived_s, self._clock()
+        arrived, now = sequence.arrived_s, self.clock()
         started, first = sequence.started_s, sequence.first_token_s
         return GenerationFinished(
             reason=reason,
@@ -309,7 +299,7 @@ class EngineCore:
         )
 
     def _record_token(self, sequence: Sequence) -> None:
-        now = self._clock()
+        now = self.clock()
         if sequence.last_token_s is None:
             sequence.first_token_s = now
             self.statistics.first_token_s.observe(now - sequence.arrived_s)
@@ -346,24 +336,25 @@ class EngineCore:
 
     def tables(self, conversation_id: str) -> tuple[TableView, ...]:
         """A conversation's block tables."""
-        return self.cache.view(conversation_id, self._clock(), self.limits.block_bytes)
+        return self.cache.view(conversation_id, self.clock(), self.limits.block_bytes)
 
     def residency(self) -> tuple[Residency, ...]:
         """Where each conversation's newest table is."""
-        return self.cache.residency(self._clock(), self.limits.block_bytes)
+        return self.cache.residency(self.clock(), self.limits.block_bytes)
 
     def stats(self) -> EngineStats:
         """A snapshot of everything that is counted."""
         scheduler, cache = self._scheduler, self.cache
-        return self.statistics.snapshot(
+        snapshot = self.statistics.snapshot(
             num_blocks=cache.pool.num_blocks,
             blocks=cache.count_blocks(),
             queues=(len(scheduler.running), len(scheduler.waiting), cache.num_parked_tables),
             rows_computed_total=self._runner.num_rows,
-            preemptions_total=scheduler.num_preemptions,
+            setbacks=(scheduler.num_preemptions, scheduler.num_held_steps),
             evicted_blocks_total=cache.supply.num_evicted_blocks,
             tiers=cache.tiering.stats(),
         )
+        return replace(snapshot, compiled=self._runner.compiled())
 
 
 def _to_row(scheduled: Scheduled) -> BatchRow:

@@ -71,7 +71,7 @@ class CostModel:
 
     def observe_compute(self, num_rows: int, num_before: int, seconds: float) -> None:
         """A step computed `num_rows` tokens behind `num_before` others."""
-        self._compute.observe(num_rows, _num_pairs(num_before, num_before + num_rows), seconds)
+        self._compute.observe(num_rows, num_pairs(num_before, num_before + num_rows), seconds)
 
     def observe_restore(self, tier: TierName, num_blocks: int, seconds: float) -> None:
         """A transfer brought `num_blocks` blocks to the device."""
@@ -81,11 +81,15 @@ class CostModel:
         """To compute the tokens from position `start` to `end`."""
         if end <= start:
             return 0.0
-        return self._compute.seconds(end - start, _num_pairs(start, end))
+        return self._compute.seconds(end - start, num_pairs(start, end))
 
     def restore_s(self, tier: TierName, num_blocks: int) -> float:
         """To restore so many blocks in one transfer."""
         return self._restore[tier].seconds(1.0, self._megabytes(num_blocks)) if num_blocks else 0.0
+
+    def restore_more_s(self, tier: TierName, num_blocks: int) -> float:
+        """To restore so many blocks more in a transfer that is made anyway."""
+        return self.restore_s(tier, num_blocks + 1) - self.restore_s(tier, 1)
 
     def num_blocks_to_restore(self, start: int, end: int, runs: Sequence[TierRun]) -> int:
         """How many blocks of `runs`, which hold the tokens from `start` to `end`, to restore so
@@ -110,7 +114,7 @@ class CostModel:
         return num_blocks * self._block_bytes / 1e6
 
 
-def _num_pairs(start: int, end: int) -> float:
+def num_pairs(start: int, end: int) -> float:
     """How many (query, key) pairs causal attention has from `start` to `end`, in thousands, so that
     the two features are of a size."""
     return (end * (end + 1) - start * (start + 1)) / 2e3

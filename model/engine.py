@@ -82,6 +82,7 @@ class Engine(Inquirer):
     ) -> None:
         self._config = config
         self._on_progress = on_progress or (lambda text: logger.info("%s", text))
+        self._when_ready: list[Callable[[], None]] = []
         self._state = EngineState.STARTING
         self._info: EngineInfo | None = None
         self._process: EngineProcess | None = None
@@ -112,6 +113,10 @@ class Engine(Inquirer):
     def pid(self) -> int | None:
         """The engine's process, if there is one."""
         return self._process.pid if self._process else None
+
+    def when_ready(self, tell: Callable[[], None]) -> None:
+        """Have it called whenever a process can be asked: at the start, and behind each crash."""
+        self._when_ready.append(tell)
 
     async def start(self) -> EngineInfo:
         """Start the process and wait until it is ready. Raises ModelLoadError."""
@@ -328,6 +333,8 @@ class Engine(Inquirer):
                 self._info = info
                 self._state = EngineState.READY
                 self._resubmit()
+                for tell in self._when_ready:
+                    tell()
                 if self._loaded and not self._loaded.done():
                     self._loaded.set_result(info)
             case Logged():

@@ -18,15 +18,20 @@ from typing import Any
 import torch
 import transformers
 from filelock import FileLock
+from safetensors.torch import save_file
 from tokenizers import Regex, pre_tokenizers
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import logging as transformers_logging
 
 from model.errors import ModelLoadError
+from model.gguf_codes import pack_file
 from model.provision import DEFAULT_SHA256, ModelSource, OnProgress
 
-FORMAT = 2
+FORMAT = 3
 """Raise it when what is written into the folder changes."""
+
+PACKED = "packed.safetensors"
+"""In the folder: the weights that the file has in 4 or 8 bits, as `model.packing` packs them."""
 
 _MARK = "splice.json"
 # Vocabularies whose merges were learned with each digit apart, before GPT-2's splitting; without
@@ -138,6 +143,9 @@ def _write(source: ModelSource, dtype: torch.dtype, part: Path) -> None:
         model.generation_config.update(do_sample=True, temperature=0.2, top_p=0.9)
     model.save_pretrained(part)
     tokenizer.save_pretrained(part)
+    packed = pack_file(source.path, model)
+    if packed:
+        save_file(packed, part / PACKED)
 
 
 def _facts(path: Path) -> dict[str, Any]:

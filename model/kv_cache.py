@@ -5,13 +5,15 @@ tier is one copy; a layer's view of all blocks is strided. The order inside a bl
 `prefix_index.LAYOUT_VERSION`. Letters are explained in `batch`.
 """
 
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 
 from model.block_supply import BlockEdit
+from model.carriers import CudaLane, InPlaceCarrier, Lane, StagedCarrier, bytes_of
+from model.tiers.mover import Carrier, Part
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,12 +34,19 @@ class KVShape:
 
 
 class KVCache:
-    """Keys and values of `num_blocks` blocks on one device."""
+    """Keys and values of `num_blocks` blocks on one device. `lane` makes what copies from and to
+    it, for each thread that does; without one that is CUDA's, or nothing on the CPU."""
 
-    def __init__(self, shape: KVShape, num_blocks: int, device: torch.device) -> None:
+    def __init__(
+        self,
+        shape: KVShape,
+        num_blocks: int,
+        device: torch.device,
+        lane: Callable[[], Lane] | None = None,
+    ) -> None:
         self.shape = shape
         self.num_blocks = num_blocks
-        self._stream: torch.cuda.Stream | None = None
+        self._lane = lane or (partial(CudaLane, device) if device.type == "cuda" else None)
         self._bytes: memoryview | None = None
         # Zeros, not garbage: slots that were never written are read and masked by some backends.
         self._blocks = torch.zeros(
@@ -51,7 +60,12 @@ class KVCache:
             device=device,
         )  # [N, L, 2, P, K, D]
         if device.type == "cpu":
-            self._bytes = _bytes_of(self._blocks)
+            self._bytes = bytes_of(self._blocks)
+
+    @property
+    def tensor(self) -> torch.Tensor:
+        """Every block, `[N, L, 2, P, K, D]`."""
+        return self._blocks
 
     def layer(self, index: int) -> torch.Tensor:
         """One layer's keys and values of every block, `[N, 2, P, K, D]`, a strided view."""
@@ -78,51 +92,22 @@ class KVCache:
         """A block's size."""
         return self.shape.block_bytes
 
-    def in_place(self, block_id: int) -> memoryview | None:
-        """A block's own bytes, where the device is the CPU: a transfer need not copy them twice."""
-        if self._bytes is None:
-            return None
+    def carrier(self) -> Carrier:
+        """What takes blocks' bytes to this process's memory and back, a new one for each thread."""
+        if self._lane is not None:
+            return StagedCarrier(self._blocks, self._lane())
+        return InPlaceCarrier(self.block_bytes, self._view, self._copy, self.shape.block_size)
+
+    def _view(self, block_id: int) -> memoryview:
+        assert self._bytes is not None, "the device isn't the CPU"
         start = block_id * self.block_bytes
         return self._bytes[start : start + self.block_bytes]
 
-    @contextmanager
-    def reading(self, block_id: int, num_tokens: int) -> Iterator[memoryview]:
-        """A block's bytes to store; what lies behind its first `num_tokens` slots is zero, for it
-        may be another conversation's. In place, where the block is full and the device the CPU."""
-        block = self._blocks[block_id]
-        is_partial = num_tokens < self.shape.block_size
-        if block.device.type != "cpu":
-            block = self._copied_aside(block)
-        elif is_partial:
-            block = block.clone()
-        if is_partial:
-            # Here, not on the device: its own stream and the side stream don't wait for each other.
-            block[:, :, num_tokens:] = 0
-        yield _bytes_of(block)
-
-    @contextmanager
-    def writing(self, block_id: int) -> Iterator[memoryview]:
-        """Room for the bytes of a block that isn't in place; they are on the device when the
-        context ends well."""
-        block = self._blocks[block_id]
-        staging = torch.empty(block.shape, dtype=block.dtype, pin_memory=True)
-        yield _bytes_of(staging)
-        with torch.cuda.stream(self._side_stream()):
-            block.copy_(staging, non_blocking=True)
-            torch.cuda.current_stream().synchronize()
-
-    def _copied_aside(self, block: torch.Tensor) -> torch.Tensor:
-        """The block in pinned memory, by a stream that computing doesn't wait for."""
-        with torch.cuda.stream(self._side_stream()):
-            staging = torch.empty(block.shape, dtype=block.dtype, pin_memory=True)
-            staging.copy_(block, non_blocking=True)
-            torch.cuda.current_stream().synchronize()
-        return staging
-
-    def _side_stream(self) -> torch.cuda.Stream:
-        if self._stream is None:
-            self._stream = torch.cuda.Stream(self._blocks.device)  # type: ignore[no-untyped-call]
-        return self._stream
+    def _copy(self, part: Part) -> memoryview:
+        block_id, num_tokens = part
+        block = self._blocks[block_id].clone()
+        block[:, :, num_tokens:] = 0
+        return bytes_of(block)
 
     def edit(self, edits: Iterable[BlockEdit]) -> None:
         """Carry out edits one after the other: a target may be a later one's source."""
@@ -131,8 +116,3 @@ class KVCache:
                 self._blocks[edit.target].fill_(torch.nan)
             else:
                 self._blocks[edit.target].copy_(self._blocks[edit.source])
-
-
-def _bytes_of(block: torch.Tensor) -> memoryview:
-    """A contiguous CPU tensor's memory, as bytes."""
-    return memoryview(block.view(torch.uint8).numpy()).cast("B")  # type: ignore[arg-type]

@@ -5,6 +5,7 @@ of `GenerationDelta` and one `GenerationFinished`; when it can't go on, by a `Mo
 of the stream.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -158,7 +159,8 @@ GenerationEvent = GenerationStarted | GenerationDelta | GenerationFinished
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineInfo:
     """What was loaded; sizes in bytes. `tokenizer_path` is a folder transformers can read;
-    `sampling` is what the model's makers recommend."""
+    `sampling` is what the model's makers recommend. `quantization` is `none`, `int8`, `int4` or
+    `file`; `packed_bytes` are the weights that it decodes with, beside `weights_bytes`."""
 
     model_id: str
     tokenizer_path: str
@@ -167,7 +169,9 @@ class EngineInfo:
     dtype: str
     mode: str
     attention: str
+    quantization: str = "none"
     weights_bytes: int
+    packed_bytes: int = 0
     cache_bytes: int
     num_blocks: int
     block_size: int
@@ -234,6 +238,20 @@ class Histogram:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StepStats:
+    """The engine's steps: how long they took, and what they computed: rows of replies and of
+    prompts, and chunks, which are one prompt's rows in one step. Held steps had rows left for
+    prompts, and no time; late ones kept replies waiting for longer than `max_itl_s`."""
+
+    seconds: Histogram = Histogram(bounds=(math.inf,), counts=(0,), total=0.0)
+    reply_rows_total: int = 0
+    prompt_rows_total: int = 0
+    chunks_total: int = 0
+    held_total: int = 0
+    late_total: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TierStats:
     """A tier below the device. Bytes are those on the medium; `counts` are blocks `spilled`,
     `restored`, `evicted` and `lost` (not what was written), `errors` of the medium and transfers
@@ -247,6 +265,25 @@ class TierStats:
     quota_bytes: int
     num_conversations: int
     counts: tuple[tuple[str, int], ...]
+
+
+class CompiledState(StrEnum):
+    """How it stands with the compiled decode step. `waiting` until nobody computes."""
+
+    OFF = "off"
+    WAITING = "waiting"
+    BUILDING = "building"
+    READY = "ready"
+    UNAVAILABLE = "unavailable"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompiledStats:
+    """The compiled decode step: why it can't be had, or why nobody wants it; the steps it did."""
+
+    state: CompiledState = CompiledState.OFF
+    reason: str | None = None
+    num_steps: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -276,5 +313,7 @@ class EngineStats:
     inter_token_s: Histogram
     queue_s: Histogram
     restore_s: Histogram
+    steps: StepStats = StepStats()
     tiers: tuple[TierStats, ...] = ()
+    compiled: CompiledStats = CompiledStats()
     num_restarts: int = 0

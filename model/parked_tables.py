@@ -18,7 +18,9 @@ from model.prefix_index import BlockHash
 class ParkedTable:
     """A table as its turn left it, or as it was restored for one; `token_ids` are those it was
     computed from, and one more. `tail_key` names its last block if that is partial; it was come
-    back to `num_uses` times, and `ttl_s` and `priority` are hints to `eviction`."""
+    back to `num_uses` times, and `ttl_s` and `priority` are hints to `eviction`. One that
+    `is_single_use` was restored for a generation without a conversation: nobody comes back to it.
+    """
 
     turn_id: str
     conversation_id: str
@@ -34,6 +36,7 @@ class ParkedTable:
     num_uses: int = 0
     ttl_s: float = 0.0
     priority: int = 0
+    is_single_use: bool = False
 
     @property
     def last_key(self) -> BlockHash:

@@ -9,7 +9,7 @@ import torch
 from model.batch import BatchRow
 from model.block_supply import BlockEdit
 from model.errors import ModelError
-from model.messages import GenerationEvent
+from model.messages import CompiledStats, GenerationEvent
 from model.sampler import Draw, Sampled
 
 
@@ -17,6 +17,10 @@ class Runner(Protocol):
     """What the core needs of `runner.ModelRunner`."""
 
     num_rows: int
+
+    def compiled(self) -> CompiledStats:
+        """How it stands with the compiled decode step."""
+        ...
 
     def edit(self, edits: Items[BlockEdit]) -> None:
         """Carry out edits of blocks; they are done when this returns."""

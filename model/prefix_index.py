@@ -37,10 +37,13 @@ class BlockHasher:
         The salt enters before the first block that isn't wholly among the first `num_public`
         tokens, so everybody's hashes agree up to there and nobody's behind.
         """
-        size = self.block_size
-        for i in range(len(hashes), len(token_ids) // size):
-            ids = array("i", token_ids[i * size : (i + 1) * size])
-            hashes.append(_digest(self._parent(hashes, salt, num_public), b"ids", ids.tobytes()))
+        first, end = len(hashes), len(token_ids) // self.block_size
+        # One conversion for all: a long conversation that comes back is hashed while it waits.
+        ids = array("i", token_ids[first * self.block_size : end * self.block_size]).tobytes()
+        size = len(ids) // max(1, end - first)
+        for start in range(0, len(ids), size or 1):
+            parent = self._parent(hashes, salt, num_public)
+            hashes.append(_digest(parent, b"ids", ids[start : start + size]))
 
     def tail_key(
         self, hashes: Sequence[BlockHash], tail_ids: Sequence[int], salt: str, num_public: int = 0

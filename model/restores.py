@@ -25,8 +25,8 @@ from model.parked_tables import ParkedTable
 from model.prefix_index import BlockHash, BlockHasher
 from model.sequence import RestoredRun, Sequence
 from model.tiers.base import Record
+from model.tiers.jobs import Item, Transfer
 from model.tiers.tier import Tier
-from model.tiers.transfers import Item, Transfer
 
 _MIN_PATIENCE_S = 0.5
 """A restore may take as long as computing would, but at least this: that cost is an estimate."""
@@ -99,24 +99,19 @@ class Restores:
     def _find(self, sequence: Sequence, first: int) -> list[tuple[Tier, Record]]:
         """The run of records from block `first` on, each from the quickest tier that has it, and a
         partial tail behind it if one fits the tokens."""
+        tiers = [tier for tier in self._tiers if tier.is_on]
         found: list[tuple[Tier, Record]] = []
         for key in sequence.block_hashes[first:]:
-            if (place := self._look_up(key)) is None:
+            if (place := _look_up(tiers, key)) is None:
                 break
             found.append(place)
         num_full = first + len(found)
-        if num_full and not found and self._look_up(sequence.block_hashes[num_full - 1]) is None:
+        if num_full and not found and _look_up(tiers, sequence.block_hashes[num_full - 1]) is None:
             return []  # a tail's parent is always there too
         for key in self._tail_keys(sequence, num_full):
-            if (place := self._look_up(key)) is not None:
+            if (place := _look_up(tiers, key)) is not None:
                 return [*found, place]
         return found
-
-    def _look_up(self, key: BlockHash) -> tuple[Tier, Record] | None:
-        for tier in self._tiers:
-            if tier.is_on and (record := tier.tree.get(key)) is not None:
-                return tier, record
-        return None
 
     def _tail_keys(self, sequence: Sequence, num_full: int) -> Iterator[BlockHash]:
         """What a partial block behind the full ones could be called, the longest first."""
@@ -260,6 +255,7 @@ class Restores:
                 num_computed_tokens=num_tokens,
                 parked_s=now_s,
                 tail_key=records[-1].key,
+                is_single_use=request.conversation_id is None,
             )
         )
 
@@ -274,3 +270,10 @@ class Restores:
         held = Counter(b for restore in self._by_sequence.values() for b in restore.block_ids)
         held.update(b for stuck in self._stuck.values() for b in stuck)
         return held
+
+
+def _look_up(tiers: Items[Tier], key: BlockHash) -> tuple[Tier, Record] | None:
+    for tier in tiers:
+        if (record := tier.tree.get(key)) is not None:
+            return tier, record
+    return None

@@ -10,10 +10,13 @@ import torch
 from transformers import PreTrainedModel
 
 from model.attention.base import AttentionBackend, Step
+from model.attention.cpu import CpuPlan
 from model.attention.observe import observe
 from model.batch import Batch, BatchRow
 from model.block_supply import BlockEdit
+from model.compiled.step import CompiledStep, StepSource
 from model.kv_cache import KVCache, KVShape
+from model.messages import CompiledStats
 from model.sampler import Draw, Sampled, sample
 from model.support import max_context_tokens
 
@@ -66,12 +69,14 @@ class ModelRunner:
         windows: Sequence[int | None],
         cache: KVCache,
         backend: AttentionBackend,
+        compiled: StepSource | None = None,
     ) -> None:
         self.blocks = cache
         self.num_rows = 0
         self._model = model
         self._windows = tuple(windows)
         self._backend = backend
+        self._compiled = compiled
         self._device = model.device
         model.get_input_embeddings().register_forward_pre_hook(self._count_rows)
 
@@ -88,15 +93,32 @@ class ModelRunner:
         float32 `[B, V]`."""
         self.blocks.edit(edits)
         batch = Batch.build(rows, self.blocks.shape.block_size, self._device)
+        plan = self._backend.plan(batch)
+        if self._compiled is not None and isinstance(plan, CpuPlan):
+            step = self._compiled.step_for(batch)
+            if step is not None:
+                return self._run(step, batch, plan)
         output = self._model(
             input_ids=batch.token_ids[None],
             position_ids=batch.positions[None],
             use_cache=False,
             logits_to_keep=batch.logits_rows,
-            splice_step=Step(self.blocks, batch, self._backend.plan(batch), self._windows),
+            splice_step=Step(self.blocks, batch, plan, self._windows),
         )
         logits: torch.Tensor = output.logits[0].float()
         return logits
+
+    def _run(self, step: CompiledStep, batch: Batch, plan: CpuPlan) -> torch.Tensor:
+        # The embedding is the model's own, whose hook counts the rows.
+        embeddings = self._model.get_input_embeddings()(batch.token_ids)
+        logits = step.run(embeddings, batch, plan, self.blocks)
+        if len(batch.logits_rows) == len(batch.spans):
+            return logits
+        return logits[batch.logits_rows]
+
+    def compiled(self) -> CompiledStats:
+        """How it stands with the compiled decode step."""
+        return CompiledStats() if self._compiled is None else self._compiled.stats()
 
     @torch.inference_mode()
     def sample(self, logits: torch.Tensor, draws: Sequence[Draw]) -> list[Sampled]:

@@ -24,8 +24,8 @@ from model.eviction import Score
 from model.messages import TierName
 from model.parked_tables import ParkedTable, ParkedTables
 from model.tiers.base import Hold, Record, RecordLostError
+from model.tiers.jobs import Item, Transfer
 from model.tiers.tier import Tier
-from model.tiers.transfers import Item, Transfer
 
 _MAX_SPILLS = 2
 """For each tier, so that a restore waits for one piece at the most and pieces follow closely."""
@@ -102,8 +102,8 @@ class Spills:
         return any(_lacks_hold(b, h) for a, b in pairs for h in a.tree.holds())
 
     def _lacks(self, tier: Tier, parked: ParkedTable) -> bool:
-        if not tier.is_on or parked.turn_id == parked.conversation_id:
-            return False  # that one was restored for one generation
+        if not tier.is_on or parked.is_single_use:
+            return False
         # Its own claim counts: another conversation's would go with that conversation.
         reach = tier.tree.reach(parked.conversation_id, parked.turn_id)
         return reach < parked.num_computed_tokens

@@ -7,6 +7,7 @@ import logging
 import secrets
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 from model.batch import BatchRow
 from model.config import EngineConfig
@@ -23,6 +24,7 @@ from model.tiers.cpu import CpuStorage
 from model.tiers.disk import DiskStorage
 from model.tiers.foreign import ForeignFolders
 from model.tiers.holds import HoldLog
+from model.tiers.mover import OpenStorage
 from model.tiers.tier import Tier
 from model.tiers.transfers import Transfers
 from model.worth import Worth
@@ -68,15 +70,16 @@ def build_tiers(
             # What it has can perhaps be read; what it costs is learnt from that.
             logger.warning("the %s tier takes nothing more: %s", storage.name, exc)
         tier = Tier(
-            Transfers(storage, blocks, around.clock, around.wake),
+            Transfers(storage, blocks, around.clock, around.wake, medium.direct),
             medium.holds,
             max_records=int(storage.quota_bytes * medium.share) // storage.record_bytes(),
             block_size=hasher.block_size,
-            worth=worth.of_record,
+            worth=partial(worth.of_record, storage.name),
             clock=around.clock,
         )
         tier.rebuild(records, holds)
         tiers.append(tier)
+    worth.tiers = tiers
     if tiers:
         _measure_compute(runner, hasher.block_size, costs, around.clock)
     spill = SpillConfig(
@@ -110,11 +113,13 @@ def _identity(hasher: BlockHasher, blocks: KVCache) -> Identity:
 
 @dataclass(frozen=True, slots=True)
 class _Medium:
-    """A tier's storage, the share of it that live records may take up, and its claims."""
+    """A tier's storage, the share of it that live records may take up, and its claims. `direct` is
+    the storage again, if a device may be let at its memory."""
 
     storage: Storage
     share: float
     holds: HoldLog
+    direct: OpenStorage | None = None
 
 
 def _media(config: EngineConfig, identity: Identity) -> Iterator[_Medium]:
@@ -123,7 +128,8 @@ def _media(config: EngineConfig, identity: Identity) -> Iterator[_Medium]:
         return
     if config.cpu_tier_bytes and config.cpu_tier_fd is not None:
         storage = CpuStorage(identity, config.cpu_tier_bytes, config.cpu_tier_fd)
-        yield _Medium(storage, 1.0, HoldLog(config.kv_dir / "cpu", identity))
+        holds = HoldLog(config.kv_dir / "cpu", identity)
+        yield _Medium(storage, 1.0, holds, direct=storage)
     if config.disk_tier_bytes:
         disk = DiskStorage(config.kv_dir, identity, config.disk_tier_bytes, cipher=_cipher(config))
         yield _Medium(disk, _DISK_SHARE, HoldLog(config.kv_dir, identity))

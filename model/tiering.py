@@ -4,7 +4,8 @@ Joins what is restored and what is spilled. Without tiers nothing here does anyt
 """
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from collections.abc import Sequence as Items
 from dataclasses import dataclass
 
 from model.block_pool import BlockPool
@@ -20,8 +21,8 @@ from model.sequence import Sequence
 from model.spills import SpillConfig, Spills
 from model.tiers.base import Storage
 from model.tiers.foreign import ForeignFolders
+from model.tiers.jobs import Urgency
 from model.tiers.tier import Tier
-from model.tiers.transfers import Urgency
 from model.worth import Worth
 
 _SWEEP_S = 0.25
@@ -64,6 +65,7 @@ class Tiering:
         self._foreign_conversations: frozenset[str] = frozenset()
         self._worth = setup.worth
         self._parked = parked
+        self._supply = supply
         self._next_sweep_s = 0.0
         self._is_hurried = False
         self._restores = Restores(setup.tiers, supply, hasher, setup.costs)
@@ -97,6 +99,10 @@ class Tiering:
         """Take note of what is over and order what is due; the sequences that need not wait for
         anything any more."""
         self._worth.now_s = now_s
+        is_due = now_s >= self._next_sweep_s
+        if is_due:
+            self._supply.reconsider()
+            self._next_sweep_s = now_s + (0.0 if self._is_hurried else _SWEEP_S)
         if not self._tiers:
             return []
         ready: list[Sequence] = []
@@ -107,9 +113,8 @@ class Tiering:
                 elif (sequence := self._restores.settle(transfer, now_s)) is not None:
                     ready.append(sequence)
         ready += self._restores.expire(now_s)
-        if now_s >= self._next_sweep_s:
+        if is_due:
             self._spills.sweep(now_s)
-            self._next_sweep_s = now_s + (0.0 if self._is_hurried else _SWEEP_S)
         return ready
 
     @property
@@ -184,13 +189,15 @@ class Tiering:
             return
         foreign, now = self._foreign, self.wall_s()
 
-        def collect(_: Storage) -> tuple[int, frozenset[str]]:
-            return foreign.collect(now), foreign.conversations()
+        def collect(_: Storage) -> Iterator[object]:
+            yield from foreign.collect(now)
+            yield from foreign.conversations()
 
-        def note(found: object) -> None:
-            assert isinstance(found, tuple)
-            num_removed, self._foreign_conversations = found
-            on_done(num_removed)
+        def note(found: Items[object], *, is_all: bool) -> None:
+            named = [names for names in found if isinstance(names, frozenset)]
+            if is_all:
+                self._foreign_conversations = frozenset[str]().union(*named)
+            on_done(len(found) - len(named))
 
         self._tiers[-1].run(collect, note)
 

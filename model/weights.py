@@ -157,12 +157,17 @@ def recommended_sampling(folder: Path) -> SamplingParams:
 
 
 def fingerprint(
-    prepared: PreparedModel, dtype: torch.dtype, models_dir: Path, on_progress: OnProgress
+    prepared: PreparedModel,
+    dtype: torch.dtype,
+    models_dir: Path,
+    on_progress: OnProgress,
+    quantization: str | None = None,
 ) -> str:
     """32 hex digits over everything that decides what a token's keys and values are.
 
-    That is weights, configuration, tokenizer, chat template, dtype and transformers' major
-    version; never where the files lie. Weights are read once and their digests remembered.
+    That is weights, what `quantization` makes of them (None: nothing), configuration, tokenizer,
+    chat template, dtype and transformers' major version; never where the files lie. Weights are
+    read once and their digests remembered.
     """
     folder = prepared.folder
     try:
@@ -182,6 +187,8 @@ def fingerprint(
             "dtype": str(dtype),
             "transformers": transformers.__version__.split(".")[0],
         }
+        if quantization is not None:
+            parts["quantization"] = quantization
     except (OSError, ValueError) as exc:
         raise ModelLoadError(f"the model in {folder} can't be read: {exc}") from exc
     canonical = json.dumps(parts, sort_keys=True).encode()

@@ -28,6 +28,7 @@ from sessions.preparation import Preparations
 from sessions.prompt import Prompt, PromptComposer
 from sessions.repetition import (
     Repetitions,
+    named_messages,
     named_rest,
     named_sibling,
     named_turn,
@@ -136,23 +137,32 @@ class Admission:
         return await _retried(partial(self._submit, owner, session_id, request, named))
 
     async def put(
-        self, owner: OwnerId, session_id: SessionId, messages: tuple[InputMessage, ...]
+        self,
+        owner: OwnerId,
+        session_id: SessionId,
+        messages: tuple[InputMessage, ...],
+        client_turn_id: str | None,
     ) -> Turn:
         """A turn that has ended as it begins: messages behind the head, and no reply."""
         check_messages(messages, max_chars=self._rules.max_input_chars)
+        check_client_turn_id(client_turn_id)
+        named = named_messages(messages)
 
         async def attempt() -> Turn:
             session = await self._store.session(owner, session_id)
+            known = await self._repetitions.known(session, client_turn_id, named)
+            if known is not None:
+                return known
             parent = await self._parent(session, session.head_turn_id)
             if parent is not None and parent.status.is_active:
                 raise _still_active(parent, is_given=False)
             asked = _Asked(
                 session=session,
                 params=SamplingParams(max_output_tokens=0),
-                client_turn_id=None,
+                client_turn_id=client_turn_id,
                 metadata={},
                 terms=Terms(has_reply=False),
-                digest="",
+                digest=named,
                 follows_head=True,
             )
             prompt = await self._composer.compose(session, parent, messages)
@@ -350,7 +360,7 @@ class Admission:
             lease=new.lease,
             generation=generation,
             partial=partial,
-            reading=reading(turn, self._composer.renderer.calling, info.eos_token_ids),
+            reading=reading(turn, self._composer.renderer, info.eos_token_ids),
         )
 
     def _new(self, asked: _Asked, turn: Turn, prompt: Prompt, *, input_turn_id: TurnId) -> NewTurn:

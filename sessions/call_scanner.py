@@ -12,6 +12,8 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
+from sessions.token_text import is_text
+
 _HEAD = re.compile(
     r'\{\s*"name"\s*:\s*(?P<name>"(?:[^"\\]|\\.)*")\s*,\s*'
     r'"(?:arguments|parameters)"\s*:\s*(?P<value>\{)'
@@ -111,7 +113,7 @@ class CallScanner:
             events.append(CallBegun(self.num_calls, name))
 
     def _is_known(self, name: str) -> bool:
-        return bool(name) and (self._names is None or name in self._names)
+        return is_name(name) and (self._names is None or name in self._names)
 
     def _track(self, char: str) -> None:
         if self._is_escaped:
@@ -150,16 +152,24 @@ class CallScanner:
         self._text = ""
 
 
+def is_name(name: str) -> bool:
+    """Whether a name can be told and kept: models write escapes, too, that stand for no text."""
+    return bool(name) and "\0" not in name and is_text(name)
+
+
 def call_of(value: object) -> tuple[str, str] | None:
     """The name and the arguments' JSON text in a value that says a call; None if it says none."""
     if isinstance(value, dict) and isinstance(value.get("function"), dict):
         value = value["function"]
-    if not isinstance(value, dict) or not isinstance(value.get("name"), str) or not value["name"]:
+    if not isinstance(value, dict) or not isinstance(value.get("name"), str):
+        return None
+    if not is_name(value["name"]):
         return None
     arguments: Any = next((value[key] for key in _ARGUMENTS if key in value), {})
     if isinstance(arguments, str) and _is_json(arguments):
-        return value["name"], arguments
-    return value["name"], json.dumps(arguments, ensure_ascii=False)
+        return value["name"], arguments if is_text(arguments) else json.dumps(json.loads(arguments))
+    text = json.dumps(arguments, ensure_ascii=False)
+    return value["name"], text if is_text(text) else json.dumps(arguments)
 
 
 def _call(text: str) -> tuple[str, str] | None:

@@ -7,16 +7,15 @@ from collections.abc import AsyncIterator, Callable
 from datetime import datetime, timedelta
 
 from sessions.errors import InvalidInputError
+from sessions.pages import Page, SessionFilter
 from sessions.search import words_of
 from sessions.search_types import SearchPage
 from sessions.session_events import SessionNews, watch
 from sessions.store import Store
 from sessions.types import (
     OwnerId,
-    Page,
     Session,
     SessionChange,
-    SessionFilter,
     SessionId,
 )
 from sessions.validation import MAX_TITLE_CHARS, check_session, check_text

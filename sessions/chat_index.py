@@ -5,7 +5,8 @@ the exact ids that were fed and sampled for it are used again, so that nothing o
 twice. Wrong it can never be: a chat is found only by all of its words, of its owner, its tools and
 its model, and white space at the ends of messages is all that may differ.
 
-Bounded in tokens and in chats; the chat used last stays longest.
+Bounded in tokens and in chats; the chat used last stays longest, and whoever has most gives way, so
+that no owner pushes out what is another's fair share.
 """
 
 import hashlib
@@ -13,7 +14,7 @@ import json
 from array import array
 from collections import Counter, OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from sessions.messages import InputMessage, ToolCall
@@ -81,19 +82,27 @@ def _canonical(call: ToolCall) -> str:
         return call.arguments
 
 
+@dataclass(slots=True)
+class _Share:
+    """What one owner has in the index, the chat used last at the end."""
+
+    chats: OrderedDict[bytes, KnownChat] = field(default_factory=OrderedDict)
+    num_tokens: int = 0
+
+
 class ChatIndex:
     """Used from one event loop."""
 
     def __init__(self, *, max_tokens: int = MAX_TOKENS, max_chats: int = MAX_CHATS) -> None:
         self._max_tokens = max_tokens
         self._max_chats = max_chats
-        self._num_tokens = 0
-        self._chats: OrderedDict[bytes, KnownChat] = OrderedDict()
+        self._num_tokens = self._num_chats = 0
+        self._shares: dict[OwnerId, _Share] = {}
         self._num_by_conversation: Counter[str] = Counter()
         self._released: list[str] = []
 
     def find(
-        self, keys: Sequence[bytes], messages: Sequence[InputMessage]
+        self, owner: OwnerId, keys: Sequence[bytes], messages: Sequence[InputMessage]
     ) -> tuple[int, KnownChat] | None:
         """The longest known beginning that ends with a reply and is followed by no other, and how
         many messages it has."""
@@ -101,39 +110,69 @@ class ChatIndex:
             if messages[place].role == "assistant":
                 return None  # one that was put in, or altered, behind all that is known
             if messages[place - 1].role == "assistant":
-                chat = self._chats.get(keys[place])
+                chat = self._used(owner, keys[place])
                 if chat is None:
                     continue
-                self._chats.move_to_end(keys[place])
                 return place, chat
         return None
 
-    def find_part(self, keys: Sequence[bytes]) -> KnownChat | None:
+    def find_part(self, owner: OwnerId, keys: Sequence[bytes]) -> KnownChat | None:
         """The longest known beginning, whatever follows."""
-        found = (self._chats.get(key) for key in reversed(keys))
+        found = (self._used(owner, key) for key in reversed(keys))
         return next((chat for chat in found if chat is not None), None)
 
-    def put(self, key: bytes, chat: KnownChat) -> None:
-        """Know a chat; those used least recently are dropped for it."""
+    def put(self, owner: OwnerId, key: bytes, chat: KnownChat) -> None:
+        """Know a chat; where there are too many, whoever has most loses the one used least
+        recently."""
         self._num_by_conversation[chat.conversation_id] += 1
-        self._drop(key)
-        self._chats[key] = chat
+        self._drop(owner, key)
+        share = self._shares.setdefault(owner, _Share())
+        share.chats[key] = chat
+        share.num_tokens += len(chat.token_ids)
         self._num_tokens += len(chat.token_ids)
-        while len(self._chats) > 1 and (
-            self._num_tokens > self._max_tokens or len(self._chats) > self._max_chats
-        ):
-            self._drop(next(iter(self._chats)))
+        self._num_chats += 1
+        while self._num_chats > 1 and self._is_full:
+            self._drop(*self._least_missed(key))
 
     def take_released(self) -> list[str]:
         """Conversations of which nothing is known any more, each told once."""
         released, self._released = self._released, []
         return [c for c in released if not self._num_by_conversation[c]]
 
-    def _drop(self, key: bytes) -> None:
-        chat = self._chats.pop(key, None)
-        if chat is None:
+    @property
+    def _is_full(self) -> bool:
+        return self._num_tokens > self._max_tokens or self._num_chats > self._max_chats
+
+    def _used(self, owner: OwnerId, key: bytes) -> KnownChat | None:
+        share = self._shares.get(owner)
+        chat = None if share is None else share.chats.get(key)
+        if share is not None and chat is not None:
+            share.chats.move_to_end(key)
+        return chat
+
+    def _least_missed(self, new: bytes) -> tuple[OwnerId, bytes]:
+        """The oldest chat, but not the new one, of whoever has most of what there is too much of.
+        Costs what there are owners."""
+        is_long = self._num_tokens > self._max_tokens
+
+        def size(owner: OwnerId) -> int:
+            share = self._shares[owner]
+            return share.num_tokens if is_long else len(share.chats)
+
+        others = [o for o, share in self._shares.items() if len(share.chats) > (new in share.chats)]
+        owner = max(others, key=size)
+        return owner, next(iter(self._shares[owner].chats))
+
+    def _drop(self, owner: OwnerId, key: bytes) -> None:
+        share = self._shares.get(owner)
+        chat = None if share is None else share.chats.pop(key, None)
+        if share is None or chat is None:
             return
+        share.num_tokens -= len(chat.token_ids)
         self._num_tokens -= len(chat.token_ids)
+        self._num_chats -= 1
+        if not share.chats:
+            del self._shares[owner]
         self._num_by_conversation[chat.conversation_id] -= 1
         if not self._num_by_conversation[chat.conversation_id]:
             del self._num_by_conversation[chat.conversation_id]

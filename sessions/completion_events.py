@@ -11,8 +11,8 @@ from model.messages import (
     GenerationEvent,
     GenerationFinished,
     GenerationStarted,
-    SampledLogprobs,
 )
+from sessions.likelihoods import AnswerLikelihoods, Likelihoods, likelihoods_of
 from sessions.messages import InputMessage
 from sessions.reply_parser import ParsedReply, ReplyEvent, ReplyParser
 from sessions.token_text import TokenText
@@ -46,23 +46,13 @@ class CompletionStarted:
     num_dropped_messages: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class TokenLikelihood:
-    """How likely a token was, and which others would have been likelier or nearly so."""
-
-    token_id: int
-    token: TokenText
-    logprob: float
-    likeliest: tuple[tuple[TokenText, float], ...]
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplyPiece:
-    """More of the reply. `likelihoods` has one entry for each token if they were asked for, and may
-    come without words: those of half a character, or of words that wait."""
+    """More of the reply. `likelihoods` has, for each event, those of the tokens that made it, if
+    they were asked for and it is of the answer's text."""
 
     events: tuple[ReplyEvent, ...]
-    likelihoods: tuple[TokenLikelihood, ...] = ()
+    likelihoods: tuple[Likelihoods, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +75,7 @@ async def parse_generation(
     num_dropped_messages: int = 0,
 ) -> AsyncGenerator[CompletionEvent, None]:
     """Take a generation's text apart; `unseen` names the special tokens that no text shows."""
-    num_reasoning = 0
+    num_reasoning, shares = 0, AnswerLikelihoods()
     async with aclosing(cast("AsyncGenerator[GenerationEvent, None]", generated)) as events:
         async for event in events:
             match event:
@@ -96,24 +86,14 @@ async def parse_generation(
                     told = parser.feed(event.text + unseen(event.token_ids))
                     if was_reasoning or parser.is_reasoning:
                         num_reasoning += len(event.token_ids)
-                    yield ReplyPiece(
-                        events=tuple(told), likelihoods=_likelihoods(event.logprobs, spell)
-                    )
+                    yield _piece(told, shares.share(likelihoods_of(event.logprobs, spell), told))
                 case GenerationFinished():
                     if rest := parser.finish():
-                        yield ReplyPiece(events=tuple(rest))
+                        yield _piece(rest, shares.share((), rest))
                     yield CompletionFinished(
                         finished=event, reply=parser.reply, num_reasoning_tokens=num_reasoning
                     )
 
 
-def _likelihoods(
-    logprobs: Sequence[SampledLogprobs], spell: Callable[[Sequence[int]], list[TokenText]]
-) -> tuple[TokenLikelihood, ...]:
-    entries: list[TokenLikelihood] = []
-    for each in logprobs:
-        tokens = spell([each.sampled.token_id, *(one.token_id for one in each.likeliest)])
-        others = zip(tokens[1:], (one.logprob for one in each.likeliest), strict=True)
-        sampled = each.sampled
-        entries.append(TokenLikelihood(sampled.token_id, tokens[0], sampled.logprob, tuple(others)))
-    return tuple(entries)
+def _piece(events: Sequence[ReplyEvent], likelihoods: Sequence[Likelihoods]) -> ReplyPiece:
+    return ReplyPiece(events=tuple(events), likelihoods=tuple(likelihoods))

@@ -14,7 +14,7 @@ from typing import cast
 
 from model.config import SamplingParams
 from model.engine import Engine
-from model.errors import ContextLengthError, EngineUnavailableError
+from model.errors import EngineUnavailableError
 from model.messages import FinishReason, GenerationEvent, GenerationFinished, GenerationRequest
 from sessions.chat_index import ChatIndex, KnownChat, chain, follow
 from sessions.completion_events import (
@@ -30,13 +30,10 @@ from sessions.public_prefix import PublicPrefixes
 from sessions.rendering import Renderer
 from sessions.reply_parser import ParsedReply
 from sessions.stateless_prompt import StatelessComposer, StatelessPrompt
-from sessions.tools import check_tools
-from sessions.truncation import Truncated, Truncation, truncate, without_turns
+from sessions.tools import check_form, check_tools
+from sessions.truncation import Truncated, Truncation, make_room, truncate, without_turns
 from sessions.types import OwnerId
 from sessions.validation import MAX_INPUT_CHARS, check_chat
-
-_SHARE_LEFT = 0.75
-"""Of the context, when a chat that has outgrown it loses its beginning."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,6 +109,7 @@ class Completions:
         calling = self._ready.renderer.calling
         check_chat(asked.messages, max_chars=self._max_input_chars)
         check_tools(asked.tools, asked.choice)
+        check_form(asked.tools, asked.choice, asked.params.grammar)
         grammar = calling.grammar(asked.tools, asked.choice, asked.params.grammar)
         parser = calling.parser(asked.choice.of(asked.tools), is_bound=grammar is not None)
         self._enter(owner, request_id)
@@ -134,7 +132,7 @@ class Completions:
             async with aclosing(events):
                 async for event in events:
                     if isinstance(event, CompletionFinished):
-                        await self._remember(chat, request, event)
+                        await self._remember(owner, chat, request, event)
                     yield event
         finally:
             self._leave(owner, request_id)
@@ -238,17 +236,15 @@ class Completions:
             return len(renderer.whole(some, tools=asked.tools, clock_at=clock_at))
 
         if asked.truncation is Truncation.AUTO and count(messages) >= limit:
-            # With some room, so that the turns to come go on behind the same beginning.
-            with suppress(ContextLengthError):
-                return truncate(messages, count, int(limit * _SHARE_LEFT), asked.truncation)
+            return make_room(messages, count, limit)
         return truncate(messages, count, limit, asked.truncation)
 
     async def _composed(self, owner: OwnerId, asked: CompletionRequest) -> _Chat:
         messages, tools, composer = asked.messages, asked.tools, self._ready.composer
         keys = chain(owner, self._engine.info.fingerprint, tools, messages)
         clock_at = None if self._clock is None else self._clock()
-        found = self._index.find(keys, messages)
-        known = self._index.find_part(keys) if found is None else found[1]
+        found = self._index.find(owner, keys, messages)
+        known = self._index.find_part(owner, keys) if found is None else found[1]
         if known is not None and known.num_dropped and asked.truncation is Truncation.DISABLED:
             found = known = None
         replies: tuple[tuple[int, str], ...] = ()
@@ -298,7 +294,7 @@ class Completions:
         return self._ready.public.count(chat.messages, chat.clock_at)
 
     async def _remember(
-        self, chat: _Chat, request: GenerationRequest, event: CompletionFinished
+        self, owner: OwnerId, chat: _Chat, request: GenerationRequest, event: CompletionFinished
     ) -> None:
         """Know the chat with its reply, which its client will send back."""
         if event.finished.reason is FinishReason.CANCELLED:
@@ -315,7 +311,7 @@ class Completions:
             replies=(*chat.replies, (len(chat.messages), event.finished.text)),
             num_dropped=chat.num_dropped_messages,
         )
-        self._index.put(follow(chat.key, _said(event.reply)), known)
+        self._index.put(owner, follow(chat.key, _said(event.reply)), known)
         for conversation_id in self._index.take_released():
             await self._engine.release(conversation_id)
 

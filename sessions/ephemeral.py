@@ -9,8 +9,9 @@ Invariants:
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
-from contextlib import aclosing, suppress
+from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import cast
@@ -119,6 +120,9 @@ class EphemeralTurns:
         self._remembered = _Remembered(store)
         self._composer = PromptComposer(self._remembered, engine, public_instructions)
         self._running: dict[TurnId, OwnerId] = {}
+        # Of kept turns only, so as few as those.
+        self._num_holders: Counter[TurnId] = Counter()
+        self._forgotten: set[TurnId] = set()
         self._idle = asyncio.Event()
         self._idle.set()
         self._is_draining = False
@@ -138,10 +142,31 @@ class EphemeralTurns:
         return self._remembered.kept[turn_id].turns
 
     async def forget(self, turn_id: TurnId) -> None:
-        """Keep a turn no longer; one that isn't kept is left so."""
+        """Keep a turn no longer, once nobody holds it; one that isn't kept is left so."""
+        if self._num_holders[turn_id]:
+            self._forgotten.add(turn_id)
+            return
         kept = self._remembered.kept.pop(turn_id, None)
         if kept is not None:
             await self._release(kept.session)
+
+    @asynccontextmanager
+    async def held(self, parent: Turn | None) -> AsyncIterator[None]:
+        """What is kept of a turn stays while something is made behind it, also if it is forgotten
+        meanwhile: two may follow one, and the quicker of them has it forgotten."""
+        if parent is None or parent.id not in self._remembered.kept:
+            yield
+            return
+        self._num_holders[parent.id] += 1
+        try:
+            yield
+        finally:
+            self._num_holders[parent.id] -= 1
+            if not self._num_holders[parent.id]:
+                del self._num_holders[parent.id]
+                if parent.id in self._forgotten:
+                    self._forgotten.discard(parent.id)
+                    await self.forget(parent.id)
 
     async def count(self, owner: OwnerId, request: TurnRequest, parent: Turn | None) -> int:
         """How many tokens the prompt of such a turn would have; nothing is generated."""
@@ -271,7 +296,7 @@ class EphemeralTurns:
         return to_usage(started.claim, finished, reasoning_tokens=reasoning)
 
     def _reading(self, turn: Turn) -> Reading | None:
-        return reading(turn, self._composer.renderer.calling, self._engine.info.eos_token_ids)
+        return reading(turn, self._composer.renderer, self._engine.info.eos_token_ids)
 
     async def _keep(self, begun: _Begun, ended: Turn) -> bool:
         if ended.status is not TurnStatus.COMPLETED:

@@ -83,7 +83,7 @@ class RevisionConflictError(ConflictError):
 
 
 class IdempotencyConflictError(ConflictError):
-    """The `client_turn_id` was used before with another request."""
+    """The `client_turn_id` or `Idempotency-Key` was used before with another request."""
 
     code = "idempotency_conflict"
 

@@ -10,6 +10,7 @@ from datetime import datetime
 
 from sessions.item_kind import ItemKind
 from sessions.item_messages import SUMMARY_HEAD, messages_of
+from sessions.output import cut_short
 from sessions.terms import Terms
 from sessions.types import InputMessage, Item, ItemId, ReasoningPolicy, Session, Turn, TurnStatus
 
@@ -75,7 +76,7 @@ def made(turn: Turn) -> tuple[Item, ...]:
                 payload=item.payload,
                 created_at=turn.finished_at,
             )
-            for item in turn.output
+            for item in cut_short(turn.output)
         )
     if not turn.reply_text and turn.status is TurnStatus.FAILED:
         return ()

@@ -3,16 +3,32 @@
 Ids made later sort later (to the millisecond), so that an index on them grows at its end.
 """
 
+import hashlib
 import secrets
 from datetime import datetime
 
 from sessions.api_keys import KeyId
-from sessions.types import ItemId, ItemKind, SessionId, TurnId
+from sessions.types import ItemId, ItemKind, OwnerId, SessionId, TurnId
+
+_KEYED_CHARS, _ASKED_CHARS = 20, 12
 
 
 def new_session_id(now: datetime) -> SessionId:
     """A fresh `conv_…`."""
     return SessionId(_new_id("conv", now))
+
+
+def keyed_session_id(owner: OwnerId, key: str, asked: str) -> SessionId:
+    """The `conv_…` of what is opened under a caller's key: 80 bits of the key, and 48 of `asked`,
+    a digest of what was asked for."""
+    named = hashlib.sha256(f"{owner}\0{key}".encode()).hexdigest()
+    return SessionId(f"conv_{named[:_KEYED_CHARS]}{asked[:_ASKED_CHARS]}")
+
+
+def under_the_same_key(session_id: SessionId) -> tuple[SessionId, SessionId]:
+    """The first and the last id that the key of a `keyed_session_id` can stand in."""
+    named = session_id[:-_ASKED_CHARS]
+    return SessionId(named + "0" * _ASKED_CHARS), SessionId(named + "f" * _ASKED_CHARS)
 
 
 def new_turn_id(now: datetime) -> TurnId:

@@ -6,15 +6,33 @@ What goes for good goes with its session (`purge`).
 
 from datetime import datetime
 
-from sqlalchemy import delete, exists, select
+from sqlalchemy import (
+    ColumnElement,
+    Select,
+    Subquery,
+    and_,
+    delete,
+    exists,
+    or_,
+    select,
+    union_all,
+)
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from sessions import rows
-from sessions.errors import ItemNotFoundError, TurnNotFoundError
+from sessions.errors import InvalidInputError, ItemNotFoundError, TurnNotFoundError
+from sessions.pages import ItemFilter, ItemPage
+from sessions.queries import ancestor_ids, is_active
 from sessions.session_events import ChangeKind, SessionEvent, record
 from sessions.session_store import SessionStore, session_row
 from sessions.tables import NodeRow, ResponseRow, SearchEntryRow, SessionRow
-from sessions.types import Item, ItemId, OwnerId, SessionId, TurnId
+from sessions.types import (
+    Item,
+    ItemId,
+    OwnerId,
+    SessionId,
+    TurnId,
+)
 
 
 class ItemStore(SessionStore):
@@ -29,6 +47,37 @@ class ItemStore(SessionStore):
             if node is None or session is None or session.owner_id != owner or not is_there:
                 raise _no_item(item_id)
             if node.deleted_at is not None:
+                raise _no_item(item_id)
+            return rows.to_item(node)
+
+    async def items(self, head: TurnId, wanted: ItemFilter) -> ItemPage:
+        """A page of what a branch says; of a turn that still runs nothing.
+
+        Reads the page's texts only, and ids along the branch. Raises InvalidInputError for an
+        `after` that isn't among them.
+        """
+        along = _items_along(head)
+        async with self._database.reading() as tx:
+            query = select(along.c.id)
+            if wanted.after is not None:
+                query = query.where(await _is_behind(tx, along, wanted))
+            places = (along.c.depth, along.c.position.desc())
+            query = query.order_by(
+                *(places if wanted.is_descending else (along.c.depth.desc(), along.c.position))
+            )
+            ids = (await tx.scalars(query.limit(wanted.limit + 1))).all()
+            found = await tx.scalars(select(NodeRow).where(NodeRow.id.in_(ids)))
+            by_id = {node.id: rows.to_item(node) for node in found}
+        data = tuple(by_id[item_id] for item_id in ids[: wanted.limit])
+        return ItemPage(data=data, has_more=len(ids) > wanted.limit)
+
+    async def item_along(self, head: TurnId, item_id: ItemId) -> Item:
+        """An item of a branch; raises ItemNotFoundError."""
+        along = _items_along(head)
+        query = select(NodeRow).join(along, along.c.id == NodeRow.id).where(along.c.id == item_id)
+        async with self._database.reading() as tx:
+            node = (await tx.scalars(query)).one_or_none()
+            if node is None:
                 raise _no_item(item_id)
             return rows.to_item(node)
 
@@ -68,7 +117,39 @@ class ItemStore(SessionStore):
                 ResponseRow.session_id == session.id, ResponseRow.deleted_at.is_(None)
             )
             await tx.flush()
-            return session.forked_from_id is None and not (await tx.scalars(select(others))).one()
+            is_own = session.forked_from_id is None or not session.is_listed
+            return is_own and not (await tx.scalars(select(others))).one()
+
+
+def _items_along(head: TurnId) -> Subquery:
+    """(id, depth, position) of the items of a turn (depth 0) and of all before it."""
+    chain = ancestor_ids(head)
+    branch = select(ResponseRow.id, ResponseRow.input_response_id, chain.c.depth).join(
+        chain, chain.c.id == ResponseRow.id
+    )
+    turns = branch.where(~is_active()).subquery()
+
+    def said(turn_id: ColumnElement[str], *, is_output: bool) -> Select[tuple[str, int, int]]:
+        return (
+            select(NodeRow.id, turns.c.depth, NodeRow.position)
+            .join(turns, turn_id == NodeRow.response_id)
+            .where(NodeRow.is_output.is_(is_output), NodeRow.deleted_at.is_(None))
+        )
+
+    given = said(turns.c.input_response_id, is_output=False)
+    return union_all(given, said(turns.c.id, is_output=True)).subquery()
+
+
+async def _is_behind(tx: AsyncSession, along: Subquery, wanted: ItemFilter) -> ColumnElement[bool]:
+    """Whether an item comes after the last one of the page before."""
+    query = select(along.c.depth, along.c.position).where(along.c.id == wanted.after)
+    last = (await tx.execute(query)).one_or_none()
+    if last is None:
+        raise InvalidInputError("no item of the list has that id", param="after")
+    depth, position = last
+    if wanted.is_descending:
+        return or_(along.c.depth > depth, and_(along.c.depth == depth, along.c.position < position))
+    return or_(along.c.depth < depth, and_(along.c.depth == depth, along.c.position > position))
 
 
 async def _note(tx: AsyncSession, session: SessionRow) -> None:

@@ -4,8 +4,9 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 
 from sessions.admission import Admission
-from sessions.errors import ItemNotFoundError
-from sessions.history import made
+from sessions.catalog import check_limit
+from sessions.errors import InvalidInputError, ItemNotFoundError
+from sessions.pages import ItemFilter, ItemPage
 from sessions.store import Store
 from sessions.types import (
     InputMessage,
@@ -26,34 +27,35 @@ class Items:
         self._clock = clock
 
     async def put(
-        self, owner: OwnerId, session_id: SessionId, messages: Sequence[InputMessage]
+        self,
+        owner: OwnerId,
+        session_id: SessionId,
+        messages: Sequence[InputMessage],
+        client_turn_id: str | None = None,
     ) -> Turn:
-        """Put messages behind the head, as a turn without a reply.
+        """Put messages behind the head, as a turn without a reply; the same `client_turn_id` with
+        the same messages gives the turn that there is.
 
         Raises SessionBusyError while the head runs.
         """
-        return await self._admission.put(owner, session_id, tuple(messages))
+        return await self._admission.put(owner, session_id, tuple(messages), client_turn_id)
 
-    async def listed(self, owner: OwnerId, session_id: SessionId) -> tuple[Item, ...]:
-        """What the head's branch says, oldest first; of a turn that still runs nothing."""
+    async def page(self, owner: OwnerId, session_id: SessionId, wanted: ItemFilter) -> ItemPage:
+        """What the head's branch says, one page; of a turn that still runs nothing."""
+        check_limit(wanted.limit)
         session = await self._store.session(owner, session_id)
         if session.head_turn_id is None:
-            return ()
-        path = await self._store.path(session.head_turn_id)
-        return tuple(
-            item
-            for turn in path
-            if not turn.status.is_active
-            for item in (*turn.input_items, *made(turn))
-            if item.id not in turn.deleted_items
-        )
+            if wanted.after is not None:
+                raise InvalidInputError("no item of the list has that id", param="after")
+            return ItemPage()
+        return await self._store.items(session.head_turn_id, wanted)
 
     async def get(self, owner: OwnerId, session_id: SessionId, item_id: ItemId) -> Item:
         """An item of the head's branch; raises ItemNotFoundError."""
-        for item in await self.listed(owner, session_id):
-            if item.id == item_id:
-                return item
-        raise ItemNotFoundError(f"the conversation has no item {item_id!r}")
+        session = await self._store.session(owner, session_id)
+        if session.head_turn_id is None:
+            raise ItemNotFoundError(f"no item has the id {item_id!r}")
+        return await self._store.item_along(session.head_turn_id, item_id)
 
     async def find(self, owner: OwnerId, item_id: ItemId) -> Item:
         """An item, wherever it is; raises ItemNotFoundError."""

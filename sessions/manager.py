@@ -22,7 +22,9 @@ from sessions.config import ManagerConfig as ManagerConfig  # as its callers kno
 from sessions.ephemeral import EphemeralTurns
 from sessions.errors import ConflictError, SessionNotFoundError
 from sessions.items import Items
+from sessions.keyed_openings import KeyedOpenings
 from sessions.opening import Opener
+from sessions.pages import Page, SessionFilter, Wanted
 from sessions.places import Places
 from sessions.preparation import Preparations
 from sessions.presence import Presence
@@ -37,10 +39,9 @@ from sessions.token_log import TurnLog
 from sessions.transfer import Importer
 from sessions.turn import Collaborators
 from sessions.types import (
+    ForkOptions,
     OwnerId,
-    Page,
     Session,
-    SessionFilter,
     SessionId,
     SessionOptions,
     Turn,
@@ -70,6 +71,7 @@ class SessionManager:
             max_input_chars=config.max_input_chars,
             delete_grace_s=config.delete_grace_s,
         )
+        self.keyed = KeyedOpenings(store)
         self.importer = Importer(
             store=store, engine=engine, clock=clock, max_input_chars=config.max_input_chars
         )
@@ -190,27 +192,9 @@ class SessionManager:
         """Raises SessionNotFoundError."""
         return await self._store.session(owner, session_id)
 
-    async def list(
-        self,
-        owner: OwnerId,
-        *,
-        limit: int = 20,
-        after: SessionId | None = None,
-        is_descending: bool = True,
-        pinned: bool | None = None,
-        pinned_first: bool = False,
-        title_has: str | None = None,
-    ) -> Page:
+    async def list(self, owner: OwnerId, *, limit: int = 20, **wanted: Unpack[Wanted]) -> Page:
         """The owner's sessions by time of last use; `after` is the last id of the page before."""
-        wanted = SessionFilter(
-            limit=limit,
-            after=after,
-            is_descending=is_descending,
-            title_has=title_has,
-            pinned=pinned,
-            pinned_first=pinned_first,
-        )
-        return await self.catalog.list(owner, wanted)
+        return await self.catalog.list(owner, SessionFilter(limit=limit, **wanted))
 
     async def delete(self, owner: OwnerId, session_id: SessionId) -> None:
         """Mark the session deleted, cancel its turns, and let the engine forget it.
@@ -231,15 +215,10 @@ class SessionManager:
             await self._engine.release(session_id)
 
     async def fork(
-        self,
-        owner: OwnerId,
-        session_id: SessionId,
-        *,
-        at: TurnId | None = None,
-        title: str | None = None,
+        self, owner: OwnerId, session_id: SessionId, **options: Unpack[ForkOptions]
     ) -> Session:
         """A new session that goes on behind a turn of this one (its head by default)."""
-        return await self._opener.fork(owner, session_id, at=at, title=title)
+        return await self._opener.fork(owner, session_id, **options)
 
     async def move_head(
         self,
@@ -299,6 +278,7 @@ class SessionManager:
             owner,
             partial(self._admission.submit, owner, session_id, request),
             partial(self._repetitions.submitted, owner, session_id, request),
+            goes_on=request.goes_on,
         )
 
     async def regenerate(

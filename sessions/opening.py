@@ -10,7 +10,7 @@ from sessions.admission import Admission
 from sessions.ids import new_session_id
 from sessions.prompt import PromptComposer
 from sessions.store import Store
-from sessions.types import OwnerId, Session, SessionId, SessionOptions, TurnId
+from sessions.types import ForkOptions, OwnerId, Session, SessionId, SessionOptions
 from sessions.validation import check_session
 
 
@@ -40,13 +40,12 @@ class Opener:
         self._composer.renderer  # noqa: B018 - raises while there is none
         now, info = self._clock(), self._engine.info
         session = Session(
-            id=new_session_id(now),
             owner=owner,
             model=info.model_id,
             fingerprint=info.fingerprint,
             created_at=now,
             updated_at=now,
-            **_owned(options),
+            **_owned(options, new_session_id(now)),
         )
         check_session(
             session.title,
@@ -58,9 +57,10 @@ class Opener:
         return session
 
     async def fork(
-        self, owner: OwnerId, session_id: SessionId, *, at: TurnId | None, title: str | None
+        self, owner: OwnerId, session_id: SessionId, **options: Unpack[ForkOptions]
     ) -> Session:
         """A new session that goes on behind a turn of this one (its head by default)."""
+        at, title = options.get("at"), options.get("title")
         if title is not None:
             check_session(title, None, {}, max_chars=self._max_input_chars)
         origin = await self._store.session(owner, session_id)
@@ -72,7 +72,7 @@ class Opener:
         now = self._clock()
         fork = replace(
             origin,
-            id=new_session_id(now),
+            id=options.get("id") or new_session_id(now),
             title=title if title is not None else origin.title,
             model=model,
             fingerprint=fingerprint,
@@ -80,6 +80,7 @@ class Opener:
             forked_from=point,
             revision=1,
             is_pinned=False,
+            is_listed=options.get("is_listed", True),
             manifest=None,
             active=(),
             created_at=now,
@@ -91,9 +92,10 @@ class Opener:
         return fork
 
 
-def _owned(options: SessionOptions) -> SessionOptions:
+def _owned(options: SessionOptions, new_id: SessionId) -> SessionOptions:
     """The options without what is shared with the caller, or not said."""
     owned = options.copy()
+    owned["id"] = options.get("id") or new_id
     owned["title"] = options.get("title")
     owned["instructions"] = options.get("instructions")
     owned["metadata"] = dict(options.get("metadata") or {})

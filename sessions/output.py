@@ -9,12 +9,14 @@ Invariants:
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
+from itertools import chain
 from typing import Any
 
 from sessions.call_scanner import CallBegun, CallDelta, CallDone
 from sessions.item_kind import ItemKind
+from sessions.likelihoods import AnswerLikelihoods, Likelihoods, TokenLikelihood
 from sessions.reply_parser import ReasoningDelta, ReplyEvent, ReplyParser, TextDelta
 
 
@@ -22,7 +24,8 @@ from sessions.reply_parser import ReasoningDelta, ReplyEvent, ReplyParser, TextD
 class OutputItem:
     """One item of a reply. `text` is reasoning, words, a call's arguments, or a summary.
 
-    `lengths` are those of the pieces it was shown in; `status` completed, incomplete, in_progress.
+    `lengths` are those of the pieces it was shown in, `likelihoods` how likely the tokens of each
+    were, empty if nobody asked; `status` completed, incomplete, in_progress.
     """
 
     id: str
@@ -31,6 +34,7 @@ class OutputItem:
     name: str | None = None
     call_id: str | None = None
     lengths: tuple[int, ...] = ()
+    likelihoods: tuple[Likelihoods, ...] = ()
     status: str = "in_progress"
 
     @property
@@ -40,13 +44,22 @@ class OutputItem:
 
     def to_stored(self) -> dict[str, Any]:
         """As JSON."""
-        return {**asdict(self), "kind": self.kind.value, "lengths": list(self.lengths)}
+        stored = {each.name: getattr(self, each.name) for each in fields(self)}
+        del stored["likelihoods"]
+        stored |= {"kind": self.kind.value, "lengths": list(self.lengths)}
+        if any(self.likelihoods):
+            shares = [[each.to_stored() for each in share] for share in self.likelihoods]
+            stored["likelihoods"] = shares
+        return stored
 
     @classmethod
     def of_stored(cls, stored: dict[str, Any]) -> "OutputItem":
         """The inverse of `to_stored`."""
         kind, lengths = ItemKind(stored["kind"]), tuple(stored["lengths"])
-        return cls(**{**stored, "kind": kind, "lengths": lengths})
+        likelihoods = tuple(
+            tuple(map(TokenLikelihood.of_stored, share)) for share in stored.get("likelihoods", ())
+        )
+        return cls(**{**stored, "kind": kind, "lengths": lengths, "likelihoods": likelihoods})
 
 
 class OutputStep(StrEnum):
@@ -62,12 +75,14 @@ class OutputStep(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class OutputEvent:
-    """A step of the item at `index`; `text` is the piece of a delta, or the whole behind it."""
+    """A step of the item at `index`; `text` is the piece of a delta, or the whole behind it, and
+    `likelihoods` are those of its tokens."""
 
     step: OutputStep
     index: int
     item: OutputItem
     text: str = ""
+    likelihoods: Likelihoods = ()
 
 
 _IN_PARTS = (ItemKind.MESSAGE, ItemKind.REASONING)
@@ -75,7 +90,7 @@ _IN_PARTS = (ItemKind.MESSAGE, ItemKind.REASONING)
 
 def begun(index: int, item: OutputItem) -> Iterator[OutputEvent]:
     """What is told before an item's first piece."""
-    bare = replace(item, text="", lengths=(), status="in_progress")
+    bare = replace(_bare(item), status="in_progress")
     if item.kind is ItemKind.COMPACTION:
         bare = replace(bare, text=item.text)
     yield OutputEvent(OutputStep.ADDED, index, bare)
@@ -85,23 +100,29 @@ def begun(index: int, item: OutputItem) -> Iterator[OutputEvent]:
 
 def done(index: int, item: OutputItem) -> Iterator[OutputEvent]:
     """What is told behind an item's last piece."""
+    whole = tuple(chain.from_iterable(item.likelihoods))
     if item.kind is not ItemKind.COMPACTION:
-        yield OutputEvent(OutputStep.TEXT_DONE, index, item, item.text)
+        yield OutputEvent(OutputStep.TEXT_DONE, index, item, item.text, whole)
     if item.kind in _IN_PARTS:
-        yield OutputEvent(OutputStep.PART_DONE, index, item, item.text)
+        yield OutputEvent(OutputStep.PART_DONE, index, item, item.text, whole)
     yield OutputEvent(OutputStep.DONE, index, item, item.text)
 
 
 def told(index: int, item: OutputItem) -> Iterator[OutputEvent]:
     """All that is told of an item, as far as it is."""
     yield from begun(index, item)
-    bare, start = replace(item, text="", lengths=()), 0
-    for length in item.lengths:
+    bare, start = _bare(item), 0
+    shares = item.likelihoods or ((),) * len(item.lengths)
+    for length, likelihoods in zip(item.lengths, shares, strict=True):
         piece = item.text[start : start + length]
-        yield OutputEvent(OutputStep.DELTA, index, bare, piece)
+        yield OutputEvent(OutputStep.DELTA, index, bare, piece, likelihoods)
         start += length
     if item.status != "in_progress":
         yield from done(index, item)
+
+
+def _bare(item: OutputItem) -> OutputItem:
+    return replace(item, text="", lengths=(), likelihoods=())
 
 
 def cut_short(items: Sequence[OutputItem]) -> tuple[OutputItem, ...]:
@@ -118,12 +139,14 @@ class _Open:
 
     item: OutputItem
     pieces: list[str] = field(default_factory=list)
+    shares: list[Likelihoods] = field(default_factory=list)  # one a piece
 
     def now(self, status: str = "in_progress") -> OutputItem:
         return replace(
             self.item,
             text="".join(self.pieces),
             lengths=tuple(map(len, self.pieces)),
+            likelihoods=tuple(self.shares) if any(self.shares) else (),
             status=status,
         )
 
@@ -145,6 +168,7 @@ class OutputBuilder:
         self._done: list[OutputItem] = []
         self._lead = lead  # items that stand in front of the reply
         self._open: _Open | None = None
+        self._likelihoods = AnswerLikelihoods()
         self.num_reasoning_tokens = 0
 
     @property
@@ -160,10 +184,12 @@ class OutputBuilder:
             self._done.append(item)
         return events
 
-    def feed(self, text: str, num_tokens: int = 0) -> list[OutputEvent]:
-        """Read on."""
+    def feed(
+        self, text: str, num_tokens: int = 0, likelihoods: Likelihoods = ()
+    ) -> list[OutputEvent]:
+        """Read on: what so many tokens, of these likelihoods, added."""
         was_reasoning = self._parser.is_reasoning
-        events = self._told(self._parser.feed(text))
+        events = self._told(self._parser.feed(text), likelihoods)
         if was_reasoning or self._parser.is_reasoning:
             self.num_reasoning_tokens += num_tokens
         return events
@@ -175,14 +201,17 @@ class OutputBuilder:
             events += self._begin(ItemKind.MESSAGE)
         return events + self._close("completed" if is_complete else "incomplete")
 
-    def _told(self, parsed: Sequence[ReplyEvent]) -> list[OutputEvent]:
+    def _told(
+        self, parsed: Sequence[ReplyEvent], likelihoods: Likelihoods = ()
+    ) -> list[OutputEvent]:
         events: list[OutputEvent] = []
-        for event in parsed:
+        shares = self._likelihoods.share(likelihoods, parsed)
+        for event, share in zip(parsed, shares, strict=True):
             match event:
                 case ReasoningDelta(text):
                     events += self._grow(ItemKind.REASONING, text)
                 case TextDelta(text):
-                    events += self._grow(ItemKind.MESSAGE, text)
+                    events += self._grow(ItemKind.MESSAGE, text, share)
                 case CallBegun(name=name):
                     events += self._begin(ItemKind.FUNCTION_CALL, name)
                 case CallDelta(text=text):
@@ -191,7 +220,7 @@ class OutputBuilder:
                     events += self._close("completed" if is_complete else "incomplete")
         return events
 
-    def _grow(self, kind: ItemKind, text: str) -> list[OutputEvent]:
+    def _grow(self, kind: ItemKind, text: str, likelihoods: Likelihoods = ()) -> list[OutputEvent]:
         if not text:
             return []
         events: list[OutputEvent] = []
@@ -202,8 +231,9 @@ class OutputBuilder:
             events += self._begin(kind)
         assert self._open is not None
         self._open.pieces.append(text)
+        self._open.shares.append(likelihoods)
         index = len(self._done)
-        return [*events, OutputEvent(OutputStep.DELTA, index, self._open.item, text)]
+        return [*events, OutputEvent(OutputStep.DELTA, index, self._open.item, text, likelihoods)]
 
     @property
     def _has_call(self) -> bool:

@@ -28,7 +28,7 @@ from sessions.public_prefix import PublicPrefixes
 from sessions.rendering import Renderer
 from sessions.terms import PLAIN, Terms
 from sessions.token_log import RecentLogs, TokenSpan, TurnLog, common_prefix, unroll
-from sessions.truncation import Truncation, truncate
+from sessions.truncation import behind_turns, make_room
 from sessions.turn_logs import TurnLogs
 from sessions.types import (
     InputMessage,
@@ -100,14 +100,20 @@ class PromptComposer:
         log = await self.log(base.id)
         edited_at = frame.session.edited_at
         is_edited = edited_at is not None and base.created_at <= edited_at
+        # Who doesn't want turns to be dropped isn't told what others left of them.
+        num_dropped = base.terms.num_dropped_turns if frame.terms.truncates else 0
         is_continued = (
-            base.terms.has_reply and not is_edited and await self._is_instructed(frame, log)
+            base.terms.has_reply
+            and not is_edited
+            and num_dropped == base.terms.num_dropped_turns
+            and await self._is_instructed(frame, log)
         )
         if is_continued and log.span.fingerprint == self._engine.info.fingerprint:
             appended = await self._append(frame, log, messages)
             if appended is not None:
-                return appended
-        prompt = await self._render_again(frame, log, messages)
+                return replace(appended, num_dropped_turns=num_dropped)
+        prompt = await self._render_again(frame, log, messages, num_dropped)
+        prompt = replace(prompt, num_dropped_turns=num_dropped)
         # Where nothing was replied the log ends with the opening of a reply, which nobody misses.
         return prompt if base.terms.has_reply else replace(prompt, diverged_at=None)
 
@@ -122,9 +128,7 @@ class PromptComposer:
             told = await self._history(frame, log)
         whole = partial(self.renderer.whole, clock_at=frame.clock_at, tools=frame.terms.tools)
         most = self._engine.info.max_context_tokens
-        left = await asyncio.to_thread(
-            truncate, (*told, *messages), lambda m: len(whole(m)), most, Truncation.AUTO
-        )
+        left = await asyncio.to_thread(make_room, (*told, *messages), lambda m: len(whole(m)), most)
         ids = await self._whole(left.messages, frame)
         prompt = Prompt(token_ids=ids)
         if log is not None and log.span.fingerprint == self._engine.info.fingerprint:
@@ -136,7 +140,8 @@ class PromptComposer:
 
         None when that is the turn's log and no more, which is there to be continued.
         """
-        ahead = Terms(instructions=turn.terms.instructions, tools=turn.terms.tools)
+        terms = turn.terms
+        ahead = Terms(instructions=terms.instructions, tools=terms.tools, truncates=terms.truncates)
         one, other = [
             await self.compose(session, turn, (InputMessage(role="user", text=text),), ahead)
             for text in ("x", "y")
@@ -333,9 +338,9 @@ class PromptComposer:
         )
 
     async def _render_again(
-        self, frame: Frame, log: TurnLog, messages: Sequence[InputMessage]
+        self, frame: Frame, log: TurnLog, messages: Sequence[InputMessage], num_dropped: int
     ) -> Prompt:
-        told = await self._history(frame, log)
+        told = behind_turns(await self._history(frame, log), num_dropped)
         ids = await self._whole((*told, *messages), frame)
         base_id, fingerprint = log.span.turn_id, log.span.fingerprint
         if fingerprint != self._engine.info.fingerprint:

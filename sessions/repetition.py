@@ -3,13 +3,14 @@
 Holds no state of its own: a repetition is one by what is stored.
 """
 
+from collections.abc import Sequence
 from dataclasses import asdict
 
 from model.config import SamplingParams
 from sessions.errors import IdempotencyConflictError
 from sessions.store import Store
 from sessions.terms import PLAIN
-from sessions.types import OwnerId, Session, SessionId, Turn, TurnId, TurnRequest
+from sessions.types import InputMessage, OwnerId, Session, SessionId, Turn, TurnId, TurnRequest
 from sessions.validation import check_client_turn_id, digest
 
 
@@ -84,6 +85,11 @@ def named_turn(request: TurnRequest) -> str:
     if request.terms != PLAIN:
         said["terms"] = request.terms.to_stored()
     return digest(said)
+
+
+def named_messages(messages: Sequence[InputMessage]) -> str:
+    """As `named_turn`, of messages that are put in by themselves."""
+    return digest({"put": [asdict(message) for message in messages]})
 
 
 def named_sibling(turn_id: TurnId, params: SamplingParams) -> str:

@@ -21,6 +21,7 @@ from sessions.types import (
     TurnEvent,
     TurnInProgress,
     TurnMetrics,
+    TurnQueued,
     TurnStatus,
 )
 
@@ -53,7 +54,8 @@ def opening(turn: Turn) -> tuple[TurnEvent, ...]:
         timing=None,
         finished_at=None,
     )
-    return TurnCreated(bare), TurnInProgress(replace(bare, status=TurnStatus.RUNNING))
+    waits = (TurnQueued(bare),) if turn.terms.is_background else ()
+    return TurnCreated(bare), *waits, TurnInProgress(replace(bare, status=TurnStatus.RUNNING))
 
 
 def delta(turn: Turn, text: str, *, is_first: bool) -> tuple[TurnEvent, ...]:

@@ -4,30 +4,32 @@ from collections.abc import Collection
 from dataclasses import replace
 
 from model.config import SamplingParams
+from model.grammar import Grammar
 from sessions.calling import Calling
+from sessions.rendering import Renderer
 from sessions.shown_reply import Reading
-from sessions.tools import ToolMode
+from sessions.terms import Terms
 from sessions.types import Turn
 
 
 def held(turn: Turn, calling: Calling) -> SamplingParams:
-    """How a turn's reply is drawn: held to the form that its terms ask for."""
-    terms = turn.terms
-    if not terms.has_reply:
-        return turn.params
-    grammar = calling.grammar(terms.tools, terms.choice)
-    if grammar is None and terms.form is not None:
-        grammar = calling.form_of_answer(terms.form)
+    """How a turn's reply is drawn: held to the calls or the form that its terms ask for."""
+    grammar = _grammar(turn.terms, calling)
     return turn.params if grammar is None else replace(turn.params, grammar=grammar)
 
 
-def reading(turn: Turn, calling: Calling, ends: Collection[int]) -> Reading | None:
+def reading(turn: Turn, renderer: Renderer, ends: Collection[int]) -> Reading | None:
     """How a turn's reply is taken apart; None if it is not. `ends` are the ids that end replies."""
-    terms = turn.terms
+    terms, calling = turn.terms, renderer.calling
     if not terms.is_parsed:
         return None
-    is_bound = terms.form is not None or terms.choice.mode is ToolMode.REQUIRED
+    is_bound = _grammar(terms, calling) is not None
     return Reading(
         parser=calling.parser(terms.choice.of(terms.tools), is_bound=is_bound),
         unseen=lambda ids: calling.unseen([i for i in ids if i not in ends]),
+        spell=renderer.tokens,
     )
+
+
+def _grammar(terms: Terms, calling: Calling) -> Grammar | None:
+    return calling.grammar(terms.tools, terms.choice, terms.form) if terms.has_reply else None

@@ -43,6 +43,7 @@ def to_session(row: SessionRow, active: Sequence[TurnId] = ()) -> Session:
         metadata=dict(row.labels),
         sampling=dict(row.settings.get("sampling", {})),
         is_pinned=row.is_pinned,
+        is_listed=row.is_listed,
         is_auto_titled=row.settings.get("is_auto_titled", True),
         is_reinstructed=row.settings.get("is_reinstructed", False),
         edited_at=_to_time(row.settings.get("edited_at")),
@@ -65,6 +66,7 @@ def from_session(session: Session) -> dict[str, Any]:
         "instructions": session.instructions,
         "labels": session.metadata,
         "is_pinned": session.is_pinned,
+        "is_listed": session.is_listed,
         "settings": {
             "reasoning": session.reasoning.value,
             "sampling": session.sampling,

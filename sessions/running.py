@@ -93,11 +93,13 @@ class RunningTurns:
         owner: OwnerId,
         admit: Callable[[], Awaitable[Admitted | Turn]],
         known: Callable[[], Awaitable[Turn | None]],
+        *,
+        goes_on: bool = True,
     ) -> Turn:
         """Admit and run a turn in a task of its own; returns, or raises, when it is admitted.
 
-        Whoever waits may be cancelled: the turn goes on. One that is `known` already needs no
-        place, and is found however full it is.
+        Whoever waits may be cancelled: the turn goes on, or is cancelled as it begins. One that is
+        `known` already needs no place, and is found however full it is.
         """
         try:
             self._take_place(owner)
@@ -112,7 +114,12 @@ class RunningTurns:
         if not self._is_hurried:
             self._idle_or_hurried.clear()
         self._group.create_task(self._run(owner, runner))
-        return self.live(await runner.accepted)
+        try:
+            return self.live(await runner.accepted)
+        except asyncio.CancelledError:
+            if not goes_on:
+                await runner.cancel()
+            raise
 
     def _take_place(self, owner: OwnerId) -> None:
         if self._is_draining:

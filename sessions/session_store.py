@@ -12,8 +12,15 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from sessions import purge, rows, search
-from sessions.errors import InvalidInputError, RevisionConflictError, SessionNotFoundError
+from sessions.errors import (
+    IdempotencyConflictError,
+    InvalidInputError,
+    RevisionConflictError,
+    SessionNotFoundError,
+)
+from sessions.ids import under_the_same_key
 from sessions.manifests import ManifestStore
+from sessions.pages import Page, SessionFilter
 from sessions.queries import is_active
 from sessions.search_types import SearchPage
 from sessions.session_events import ChangeKind, SessionEvent, SessionNews, read_behind, record
@@ -27,10 +34,8 @@ from sessions.tables import (
 from sessions.title_store import TitleStore, index_title
 from sessions.types import (
     OwnerId,
-    Page,
     Session,
     SessionChange,
-    SessionFilter,
     SessionId,
     TurnId,
 )
@@ -50,6 +55,24 @@ class SessionStore(TitleStore, ManifestStore):
         """Raises SessionNotFoundError also for another owner's, and for a deleted one."""
         async with self._database.reading() as tx:
             row = await session_row(tx, owner, session_id)
+            active = await _active_turns(tx, [row.id])
+            return rows.to_session(row, active.get(row.id, ()))
+
+    async def opened(self, owner: OwnerId, session_id: SessionId) -> Session | None:
+        """The session that was opened under a key; `session_id` is a `keyed_session_id`.
+
+        Raises IdempotencyConflictError for one that was asked for otherwise, or is deleted.
+        """
+        async with self._database.reading() as tx:
+            first, last = under_the_same_key(session_id)
+            query = select(SessionRow).where(SessionRow.id.between(first, last))
+            row = (await tx.scalars(query)).first()
+            if row is None:
+                return None
+            if row.id != session_id:
+                raise IdempotencyConflictError("the key was used for another request")
+            if row.deleted_at is not None:
+                raise IdempotencyConflictError(f"the key opened {row.id}, which was deleted")
             active = await _active_turns(tx, [row.id])
             return rows.to_session(row, active.get(row.id, ()))
 
@@ -244,7 +267,10 @@ class SessionStore(TitleStore, ManifestStore):
 
 
 async def insert_session(tx: AsyncSession, session: Session, clock_at: datetime) -> None:
-    """Insert a session, and its owner when it is the owner's first."""
+    """Insert a session, and its owner when it is the owner's first.
+
+    Raises IdempotencyConflictError where its id is taken, which only one made of a key can be.
+    """
     await ensure_owner(tx, session.owner, session.created_at)
     tx.add(
         SessionRow(
@@ -261,7 +287,10 @@ async def insert_session(tx: AsyncSession, session: Session, clock_at: datetime)
             **rows.from_session(session),
         )
     )
-    await tx.flush()
+    try:
+        await tx.flush()
+    except IntegrityError as exc:
+        raise IdempotencyConflictError("the key was used at the same time") from exc
     await index_title(tx, session)
 
 
@@ -318,7 +347,11 @@ async def _active_turns(
 
 
 def _filtered(owner: OwnerId, wanted: SessionFilter) -> Select[SessionRow]:
-    query = select(SessionRow).where(SessionRow.owner_id == owner, SessionRow.deleted_at.is_(None))
+    query = select(SessionRow).where(
+        SessionRow.owner_id == owner,
+        SessionRow.is_listed.is_(wanted.listed),
+        SessionRow.deleted_at.is_(None),
+    )
     if wanted.pinned is not None:
         query = query.where(SessionRow.is_pinned == wanted.pinned)
     if wanted.title_has is not None:

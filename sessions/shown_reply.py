@@ -11,19 +11,23 @@ from typing import Any
 from model.messages import GenerationDelta, GenerationFinished
 from sessions.ids import new_id_of_kind
 from sessions.item_kind import ItemKind
+from sessions.likelihoods import Likelihoods, likelihoods_of
 from sessions.output import OutputBuilder, OutputItem
 from sessions.replay import closing, delta, ending
 from sessions.reply import GrowingReply, PartialReply
 from sessions.reply_parser import ReplyParser
+from sessions.token_text import TokenText
 from sessions.types import Turn, TurnEvent, TurnStatus
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """How a reply is taken apart; `unseen` names the special tokens among ids."""
+    """How a reply is taken apart; `unseen` names the special tokens among ids, `spell` says what
+    each of them stands for."""
 
     parser: ReplyParser
     unseen: Callable[[Sequence[int]], str]
+    spell: Callable[[Sequence[int]], list[TokenText]]
 
 
 class ShownReply:
@@ -32,7 +36,7 @@ class ShownReply:
     def __init__(self, turn: Turn, reading: Reading | None) -> None:
         self._turn = turn
         self._growing = GrowingReply()
-        self._unseen = reading.unseen if reading is not None else None
+        self._reading = reading
         self._output = None if reading is None else _builder(turn, reading.parser)
 
     @property
@@ -71,7 +75,10 @@ class ShownReply:
 
     def take(self, came: GenerationDelta) -> tuple[TurnEvent, ...]:
         """Add what came."""
-        return self._shown(self._growing.take(came), came.token_ids)
+        likelihoods: Likelihoods = ()
+        if self._reading is not None:
+            likelihoods = likelihoods_of(came.logprobs, self._reading.spell)
+        return self._shown(self._growing.take(came), came.token_ids, likelihoods)
 
     def finish(self, finished: GenerationFinished) -> tuple[TurnEvent, ...]:
         """Add what the end brought."""
@@ -94,9 +101,12 @@ class ShownReply:
         ended = replace(ended, output=self._output.items)
         return ended, (*last, *ending(ended))
 
-    def _shown(self, text: str, ids: Sequence[int]) -> tuple[TurnEvent, ...]:
-        if self._output is not None and self._unseen is not None:
-            return tuple(self._output.feed(text + self._unseen(ids), len(ids)))
+    def _shown(
+        self, text: str, ids: Sequence[int], likelihoods: Likelihoods = ()
+    ) -> tuple[TurnEvent, ...]:
+        if self._output is not None and self._reading is not None:
+            told = text + self._reading.unseen(ids)
+            return tuple(self._output.feed(told, len(ids), likelihoods))
         if not text:
             return ()
         return delta(self._turn, text, is_first=self._growing.num_deltas == 1)

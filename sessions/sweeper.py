@@ -71,7 +71,7 @@ class Sweeper(Background):
         return len(gone)
 
     def wake(self) -> None:
-        """Sweep now: the engine has come up."""
+        """Sweep now: the engine has come up, or has come back."""
         self._is_woken.set()
 
     async def _run(self) -> None:

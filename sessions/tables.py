@@ -28,6 +28,7 @@ from sqlalchemy import (
     UniqueConstraint,
     false,
     text,
+    true,
 )
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 from sqlalchemy.types import TypeDecorator
@@ -66,12 +67,24 @@ class UtcTime(TypeDecorator[datetime]):
         return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
 
 
+class StoredText(TypeDecorator[str]):
+    """Text as both databases have it. What is stored has no NUL (`validation`), which PostgreSQL
+    refuses even in questions: an id that has one is another's that nobody has."""
+
+    impl = Text
+    cache_ok = True
+
+    def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:
+        """Put the sign for "no character" in a NUL's place."""
+        return None if value is None else value.replace("\0", "\N{REPLACEMENT CHARACTER}")
+
+
 class Row(DeclarativeBase):
     """Base of all rows; its metadata is what migrations are compared with."""
 
     metadata = MetaData(naming_convention=NAMING_CONVENTION)
     type_annotation_map = {  # noqa: RUF012 - SQLAlchemy reads it as a plain attribute
-        str: Text,
+        str: StoredText,
         datetime: UtcTime,
         dict[str, Any]: JSON(none_as_null=True),
         list[Any]: JSON,
@@ -119,7 +132,7 @@ class SessionRow(Row):
     """
 
     __tablename__ = "sessions"
-    __table_args__ = (Index("ix_sessions_recent", "owner_id", "updated_at", "id"),)
+    __table_args__ = (Index("ix_sessions_recent", "owner_id", "is_listed", "updated_at", "id"),)
 
     id: Mapped[str] = mapped_column(primary_key=True)
     owner_id: Mapped[str] = mapped_column(ForeignKey("owners.id"))
@@ -135,6 +148,7 @@ class SessionRow(Row):
     labels: Mapped[dict[str, Any]]
     settings: Mapped[dict[str, Any]]
     is_pinned: Mapped[bool] = mapped_column(server_default=false())
+    is_listed: Mapped[bool] = mapped_column(server_default=true())
     manifest: Mapped[dict[str, Any] | None]
     clock_at: Mapped[datetime]
     created_at: Mapped[datetime]

@@ -23,8 +23,8 @@ class Terms:
     `is_parsed`: its reply is taken apart into items; otherwise it is one message.
     `tools` are what the model is told it may call, `choice` what of them it may; `form` is what
     holds its answer.
-    With `truncates`, a conversation that is too long loses its oldest turns, `num_dropped_turns`.
     With `truncates`, a conversation that is too long loses its oldest turns: `num_dropped_turns`.
+    `is_background`: nobody waits for it, so its events tell that it waits itself.
     `shown` is what the surface that asked shows again of its request, as JSON values.
     """
 
@@ -37,6 +37,7 @@ class Terms:
     form: Grammar | None = None
     truncates: bool = False
     num_dropped_turns: int = 0
+    is_background: bool = False
     shown: dict[str, Any] = field(default_factory=dict)
 
     def to_stored(self) -> dict[str, Any]:
@@ -51,6 +52,7 @@ class Terms:
             "form": None if self.form is None else asdict(self.form),
             "truncates": self.truncates or None,
             "num_dropped_turns": self.num_dropped_turns or None,
+            "is_background": self.is_background or None,
             "shown": self.shown or None,
         }
         return {name: value for name, value in values.items() if value is not None}

@@ -41,3 +41,12 @@ def _byte_alphabet() -> dict[str, int]:
     others = (byte for byte in range(256) if byte not in set(printable))
     alphabet.update({chr(256 + number): byte for number, byte in enumerate(others)})
     return alphabet
+
+
+def is_text(text: str) -> bool:
+    """Whether it has no half of a character, which escapes in JSON may stand for."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -14,6 +14,9 @@ from sessions.tools import MAX_CALLS, Tool, ToolChoice, ToolMode
 
 PARAM = "tool_choice"
 _ANY_TEXT = r"/(.|\n)*/"
+# As for a form that stands alone (`model.matcher`): what its schema bounds stays bounded, and a
+# small model can't lose itself in blanks.
+_JSON_OPTIONS = {"whitespace_pattern": r"\n?[ ]{0,16}", "coerce_one_of": True}
 
 
 def call_grammar(
@@ -50,13 +53,15 @@ def call_grammar(
     lines = ["%llguidance {}", f"start: {head}body", *rules, *_calls(offered, form)]
     if reasoning is not None:
         lines += words.head(reasoning)
-    return Grammar(kind=GrammarKind.LARK, text="\n".join(lines) + "\n", param=PARAM)
+    # Whichever of the two is more likely to be what can't be compiled.
+    param = PARAM if answer is None or body is None else answer.param
+    return Grammar(kind=GrammarKind.LARK, text="\n".join(lines) + "\n", param=param)
 
 
 def behind_reasoning(grammar: Grammar, end: str, words: "Words") -> Grammar:
     """The same form, behind reasoning that ends with these words.
 
-    One that is no JSON is taken as it is: its author says where reasoning goes.
+    One in Lark is taken as it is: its author says where reasoning goes.
     """
     body = _body(grammar)
     if body is None:
@@ -66,13 +71,30 @@ def behind_reasoning(grammar: Grammar, end: str, words: "Words") -> Grammar:
 
 
 def _body(grammar: Grammar) -> str | None:
-    """A form within another; None if it is none in JSON."""
+    """A form within another; None for one in Lark, whose rules have names of their own."""
     match grammar.kind:
         case GrammarKind.JSON_SCHEMA:
-            return f"%json {grammar.text}"
+            return _json(json.loads(grammar.text))
         case GrammarKind.JSON_OBJECT:
-            return '%json {"type": "object"}'
+            return _json({"type": "object"})
+        case GrammarKind.REGEX:
+            return _regex(grammar.text)
     return None
+
+
+def _regex(pattern: str) -> str:
+    """A pattern as a terminal, which ends at the first slash that nothing escapes."""
+    return "/" + re.sub(r"\\.|/|\n", _escaped, pattern, flags=re.DOTALL) + "/"
+
+
+def _escaped(match: re.Match[str]) -> str:
+    return {"/": r"\/", "\n": r"\n", "\\\n": r"\n"}.get(match[0], match[0])
+
+
+def _json(schema: object) -> str:
+    """What is written by a schema, within another grammar."""
+    held = {**schema, "x-guidance": _JSON_OPTIONS} if isinstance(schema, dict) else schema
+    return f"%json {json.dumps(held)}"
 
 
 class Words:
@@ -136,7 +158,6 @@ def _calls(tools: Sequence[Tool], form: CallFormat) -> list[str]:
     lines = ["tool: " + " | ".join(f"tool_{number}" for number in range(len(tools)))]
     for number, tool in enumerate(tools):
         front = f'{{"name": {json.dumps(tool.name)}, "{form.arguments}": '
-        schema = json.dumps({"type": "object", **tool.schema})
         lines.append(f'tool_{number}: {json.dumps(front)} args_{number} "}}"')
-        lines.append(f"args_{number}: %json {schema}")
+        lines.append(f"args_{number}: {_json({'type': 'object', **tool.schema})}")
     return lines

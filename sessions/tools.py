@@ -7,7 +7,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from model.grammar import Grammar, GrammarKind
 from sessions.errors import InvalidInputError
+from sessions.nesting import is_too_deep
+from sessions.token_text import is_text
 
 MAX_TOOLS = 128
 MAX_TOOL_CHARS = 131_072
@@ -65,6 +68,17 @@ class ToolChoice:
         return tuple(t for t in tools if self.names is None or t.name in self.names)
 
 
+def check_form(tools: Sequence[Tool], choice: ToolChoice, form: Grammar | None) -> None:
+    """Raise InvalidInputError for a form that can't be joined with what may be called."""
+    if form is None or form.kind is not GrammarKind.LARK or choice.mode is ToolMode.REQUIRED:
+        return
+    if choice.of(tools):
+        raise InvalidInputError(
+            "a form in Lark can't stand beside tools: a JSON schema or a regex can",
+            param=form.param,
+        )
+
+
 def check_tools(tools: Sequence[Tool], choice: ToolChoice) -> None:
     """Raise InvalidInputError for tools that can't be offered, or a choice that can't be made."""
     if len(tools) > MAX_TOOLS:
@@ -109,6 +123,9 @@ def arguments_of(text: str) -> dict[str, Any]:
     """A call's arguments as templates want them; broken ones under a name of their own."""
     try:
         arguments = json.loads(text) if text.strip() else {}
+        is_whole = is_text(json.dumps(arguments, ensure_ascii=False))
     except (ValueError, RecursionError):
+        return {"arguments": text}
+    if not is_whole or is_too_deep(arguments, text):
         return {"arguments": text}
     return arguments if isinstance(arguments, dict) else {"arguments": arguments}

@@ -86,11 +86,14 @@ class Importer:
         self._clock = clock
         self._max_input_chars = max_input_chars
 
-    async def bring_in(self, owner: OwnerId, given: ImportedSession) -> Session:
-        """The new session. Raises InvalidInputError for what is no session."""
+    async def bring_in(
+        self, owner: OwnerId, given: ImportedSession, *, session_id: SessionId | None = None
+    ) -> Session:
+        """The new session; `session_id` is one of a `KeyedOpenings`. Raises InvalidInputError for
+        what is no session."""
         self._check(given)
         now, info = self._clock(), self._engine.info
-        session_id = new_session_id(now)
+        session_id = session_id or new_session_id(now)
         new = self._turns(session_id, given.turns, now)
         session = Session(
             id=session_id,

@@ -5,12 +5,15 @@ nor a result without its call. What the system says at the start stays, and so d
 """
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 
 from model.errors import ContextLengthError
 from sessions.messages import InputMessage
 
+_SHARE_LEFT = 0.75
+"""Of the context, when a conversation that has outgrown it loses its beginning."""
 _SYSTEM_ROLES = ("system", "developer")
 
 
@@ -68,6 +71,30 @@ def truncate(
         num_dropped_messages=starts[enough] - lead,
         first=lead,
     )
+
+
+def make_room(
+    messages: Sequence[InputMessage],
+    num_tokens: Callable[[Sequence[InputMessage]], int],
+    max_tokens: int,
+) -> Truncated:
+    """A conversation that is too long, cut such that the reply, and turns to come behind the same
+    beginning, have room; where its last turn alone is too much for that, such that it just fits.
+
+    Raises as `truncate` does.
+    """
+    with suppress(ContextLengthError):
+        return truncate(messages, num_tokens, int(max_tokens * _SHARE_LEFT), Truncation.AUTO)
+    return truncate(messages, num_tokens, max_tokens, Truncation.AUTO)
+
+
+def behind_turns(messages: Sequence[InputMessage], num_turns: int) -> tuple[InputMessage, ...]:
+    """A conversation without its oldest turns; the last one stays in any case."""
+    starts = turn_starts(messages)
+    if not num_turns or not starts:
+        return tuple(messages)
+    start = starts[min(num_turns, len(starts) - 1)]
+    return (*messages[: num_lead(messages)], *messages[start:])
 
 
 def without_turns(messages: Sequence[InputMessage], num_dropped: int) -> tuple[InputMessage, ...]:

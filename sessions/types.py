@@ -126,6 +126,7 @@ class Session:
     """One conversation. `model` and `fingerprint` are what its token log was written with.
 
     `sampling` is how replies are drawn where a turn names nothing, as the wire has it.
+    `is_listed`: lists show it unasked; those that single responses lie in they don't.
     `is_auto_titled`: as long as it has no title, the model may give it one.
     `is_reinstructed`: its instructions changed behind a turn, so a log may begin with others.
     `edited_at` is when an item was last deleted, so a log written before may have it still.
@@ -143,6 +144,7 @@ class Session:
     metadata: dict[str, str] = field(default_factory=dict)
     sampling: dict[str, Any] = field(default_factory=dict)
     is_pinned: bool = False
+    is_listed: bool = True
     is_auto_titled: bool = True
     is_reinstructed: bool = False
     edited_at: datetime | None = None
@@ -167,15 +169,26 @@ class Untitled:
     reply: str
 
 
-class SessionOptions(TypedDict, total=False):
-    """What a new session may be given."""
+class ForkOptions(TypedDict, total=False):
+    """What a fork may be given; `at` is the head by default, `id` one of a `KeyedOpenings`."""
 
+    id: SessionId
+    at: TurnId | None
+    title: str | None
+    is_listed: bool
+
+
+class SessionOptions(TypedDict, total=False):
+    """What a new session may be given; `id` is one of a `KeyedOpenings`."""
+
+    id: SessionId
     title: str | None
     instructions: str | None
     reasoning: ReasoningPolicy
     metadata: dict[str, str]
     sampling: dict[str, Any]
     is_pinned: bool
+    is_listed: bool
     is_auto_titled: bool
     retain_s: float
     priority: int
@@ -192,36 +205,22 @@ class SessionChange:
     metadata: dict[str, str] = field(default_factory=dict)
     sampling: dict[str, Any] = field(default_factory=dict)
     is_pinned: bool = False
+    is_listed: bool = True
     is_auto_titled: bool = True
     retain_s: float = 0.0
     priority: int = 0
 
     def onto(self, session: Session) -> Session:
-        """The session with the change, one revision further."""
-        changed = replace(
-            session,
-            revision=session.revision + 1,
-            **{name: getattr(self, name) for name in self.named},
-        )
+        """The session with the change, one revision further. Whoever names or pins one wants to
+        find it again."""
+        new = {name: getattr(self, name) for name in self.named}
+        if self.title is not None or self.is_pinned:
+            new.setdefault("is_listed", True)
+        changed = replace(session, revision=session.revision + 1, **new)
         is_new = changed.instructions != session.instructions
         if is_new and session.head_turn_id is not None:
             return replace(changed, is_reinstructed=True)
         return changed
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SessionFilter:
-    """Which sessions a page has, in order of last use; `after` is the last one of the page before.
-
-    `pinned` None: both kinds. `title_has` None: any title.
-    """
-
-    limit: int
-    after: SessionId | None = None
-    is_descending: bool = True
-    pinned: bool | None = None
-    pinned_first: bool = False
-    title_has: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -264,7 +263,8 @@ class Turn:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnRequest:
     """What a caller asks for. `parent` None continues the session's head; `parent_given` tells an
-    explicit None (a new root) from a missing one."""
+    explicit None (a new root) from a missing one. `goes_on` False: it is cancelled if whoever waits
+    for it to begin is."""
 
     input: tuple[InputMessage, ...]
     params: SamplingParams
@@ -273,6 +273,7 @@ class TurnRequest:
     parent_given: bool = False
     metadata: dict[str, str] = field(default_factory=dict)
     terms: Terms = PLAIN
+    goes_on: bool = True
 
 
 # What a turn's feed holds, one for each wire event, so that a position in the feed is the event's
@@ -282,6 +283,13 @@ class TurnRequest:
 @dataclass(frozen=True, slots=True)
 class TurnCreated:
     """`response.created`; the turn has no output yet."""
+
+    turn: Turn
+
+
+@dataclass(frozen=True, slots=True)
+class TurnQueued:
+    """`response.queued`, of a turn in the background."""
 
     turn: Turn
 
@@ -358,6 +366,7 @@ class TurnEnded:
 
 TurnEvent = (
     TurnCreated
+    | TurnQueued
     | TurnInProgress
     | ReplyItemAdded
     | ReplyPartAdded
@@ -369,11 +378,3 @@ TurnEvent = (
     | TurnMetrics
     | TurnEnded
 )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Page:
-    """One page of a list of sessions, the most recently used first unless asked otherwise."""
-
-    data: tuple[Session, ...]
-    has_more: bool

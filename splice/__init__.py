@@ -7,37 +7,70 @@
 `AsyncClient` has the same methods, awaited.
 """
 
-from splice.async_client import AsyncClient, AsyncSession, AsyncSessions, AsyncStream
-from splice.client import Client, Session, Sessions, Stream
+from splice.agents import AgentsSession
+from splice.async_client import AsyncClient, AsyncSessions
+from splice.async_session import AsyncSession
+from splice.async_stream import AsyncStream
+from splice.client import Client, Sessions
 from splice.errors import (
     APIStatusError,
+    AuthenticationError,
     BadRequestError,
     ConflictError,
     ConnectionLostError,
     NotFoundError,
     OverloadedError,
+    PermissionDeniedError,
     ServerError,
     SpliceError,
+    UnavailableError,
 )
-from splice.events import Event, MetricsEvent, TextDelta, TurnEvent
-from splice.types import Message, Metrics, SessionInfo, Turn, TurnError, TurnOptions, Usage
+from splice.events import (
+    ArgumentsDelta,
+    Event,
+    ItemEvent,
+    MetricsEvent,
+    ReasoningDelta,
+    TextDelta,
+    TurnEvent,
+)
+from splice.items import Item
+from splice.session import Session, Stream
+from splice.types import (
+    Message,
+    Metrics,
+    ReplyOptions,
+    SessionInfo,
+    Turn,
+    TurnError,
+    TurnOptions,
+    Usage,
+)
 
 __all__ = [
     "APIStatusError",
+    "AgentsSession",
+    "ArgumentsDelta",
     "AsyncClient",
     "AsyncSession",
     "AsyncSessions",
     "AsyncStream",
+    "AuthenticationError",
     "BadRequestError",
     "Client",
     "ConflictError",
     "ConnectionLostError",
     "Event",
+    "Item",
+    "ItemEvent",
     "Message",
     "Metrics",
     "MetricsEvent",
     "NotFoundError",
     "OverloadedError",
+    "PermissionDeniedError",
+    "ReasoningDelta",
+    "ReplyOptions",
     "ServerError",
     "Session",
     "SessionInfo",
@@ -49,5 +82,6 @@ __all__ = [
     "TurnError",
     "TurnEvent",
     "TurnOptions",
+    "UnavailableError",
     "Usage",
 ]

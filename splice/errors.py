@@ -4,10 +4,13 @@ SpliceError
 ├ ConnectionLostError      no answer, or a stream that could not be resumed
 └ APIStatusError           the server's refusal: status, code, param, request_id
   ├ BadRequestError        400, 413, 422
+  ├ AuthenticationError    401: no key, or a wrong one
+  ├ PermissionDeniedError  403: the key is not for this
   ├ NotFoundError          404
   ├ ConflictError          409
-  ├ OverloadedError        429: too many turns wait
-  └ ServerError            5xx
+  ├ OverloadedError        429: too many turns wait, or too much is asked
+  └ ServerError            500 and above
+    └ UnavailableError     502, 503, 504: starting, stopping, or away for a moment
 """
 
 
@@ -49,8 +52,16 @@ class BadRequestError(APIStatusError):
     """The request is at fault; `param` names the part, if one part is."""
 
 
+class AuthenticationError(APIStatusError):
+    """The server needs a key, and this is none of its own."""
+
+
+class PermissionDeniedError(APIStatusError):
+    """The key is good, but not for this; or the server is not known by that name."""
+
+
 class NotFoundError(APIStatusError):
-    """There is no such session or turn."""
+    """There is no such session, turn or item."""
 
 
 class ConflictError(APIStatusError):
@@ -58,23 +69,31 @@ class ConflictError(APIStatusError):
 
 
 class OverloadedError(APIStatusError):
-    """Too many turns wait already."""
+    """Too many turns wait already, or this owner asks too often."""
 
 
 class ServerError(APIStatusError):
-    """The server is starting, stopping or broken."""
+    """The server is broken."""
+
+
+class UnavailableError(ServerError):
+    """The server is starting, stopping, or can't reach what it needs: later it will do."""
 
 
 def error_class(status: int) -> type[APIStatusError]:
     """The class for a status; the base for a status that has none of its own."""
-    if status >= 500:
-        return ServerError
     by_status: dict[int, type[APIStatusError]] = {
         400: BadRequestError,
+        401: AuthenticationError,
+        403: PermissionDeniedError,
         404: NotFoundError,
         409: ConflictError,
         413: BadRequestError,
         422: BadRequestError,
         429: OverloadedError,
+        502: UnavailableError,
+        503: UnavailableError,
+        504: UnavailableError,
     }
-    return by_status.get(status, APIStatusError)
+    usual = ServerError if status >= 500 else APIStatusError
+    return by_status.get(status, usual)

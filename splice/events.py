@@ -4,17 +4,21 @@ An event of a kind that this version does not know is a plain `Event`, with all 
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Any, Final
 
-from splice.types import Json, Metrics, Turn
+from splice.items import Item
+from splice.json_value import Json
+from splice.types import Metrics, Turn
 
 TERMINAL = ("response.completed", "response.incomplete", "response.failed")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """Any event; `sequence_number` counts from 0 in each turn, without a gap."""
+    """Any event; `sequence_number` counts from 0 in each turn, without a gap. One that came without
+    a number has that of the event before it."""
 
     type: str
     sequence_number: int
@@ -26,6 +30,29 @@ class TextDelta(Event):
     """More of the reply's text."""
 
     delta: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReasoningDelta(Event):
+    """More of what the model thinks before it answers."""
+
+    delta: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArgumentsDelta(Event):
+    """More of a call's arguments, a piece of JSON text; `item_id` is the call's."""
+
+    delta: str
+    item_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ItemEvent(Event):
+    """A message, a call or a thought has begun, or is whole (`is_done`)."""
+
+    item: Item
+    is_done: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,18 +74,39 @@ class TurnEvent(Event):
         return self.type in TERMINAL
 
 
-def parse_event(raw: Json) -> Event:
-    """Give an event of the wire its type."""
-    kind, number = raw["type"], raw["sequence_number"]
-    if kind == "response.output_text.delta":
-        return TextDelta(type=kind, sequence_number=number, raw=raw, delta=raw["delta"])
-    if kind == "splice:metrics":
-        metrics = Metrics.from_wire(raw)
-        return MetricsEvent(type=kind, sequence_number=number, raw=raw, metrics=metrics)
-    if "response" in raw:
-        turn = Turn.from_wire(raw["response"])
-        return TurnEvent(type=kind, sequence_number=number, raw=raw, turn=turn)
-    return Event(type=kind, sequence_number=number, raw=raw)
+_Facts = dict[str, Any]
+
+
+def parse_event(raw: Json, unnumbered: int = -1) -> Event:
+    """Give an event of the wire its type; `unnumbered` is the number of one that has none."""
+    kind = raw["type"]
+    number = raw.get("sequence_number", unnumbered)
+    facts: _Facts = {"type": kind, "sequence_number": number, "raw": raw}
+    read = _READERS.get(kind)
+    if read is not None:
+        return read(raw, facts)
+    if isinstance(raw.get("response"), Mapping):
+        return TurnEvent(**facts, turn=Turn.from_wire(raw["response"]))
+    return Event(**facts)
+
+
+def _item_event(raw: Json, facts: _Facts) -> ItemEvent:
+    is_done = raw["type"] == "response.output_item.done"
+    return ItemEvent(**facts, item=Item.from_wire(raw["item"]), is_done=is_done)
+
+
+def _arguments_delta(raw: Json, facts: _Facts) -> ArgumentsDelta:
+    return ArgumentsDelta(**facts, delta=raw["delta"], item_id=raw.get("item_id", ""))
+
+
+_READERS: Final[Mapping[str, Callable[[Json, _Facts], Event]]] = {
+    "response.output_text.delta": lambda raw, facts: TextDelta(**facts, delta=raw["delta"]),
+    "response.reasoning_text.delta": lambda raw, facts: ReasoningDelta(**facts, delta=raw["delta"]),
+    "response.function_call_arguments.delta": _arguments_delta,
+    "response.output_item.added": _item_event,
+    "response.output_item.done": _item_event,
+    "splice:metrics": lambda raw, facts: MetricsEvent(**facts, metrics=Metrics.from_wire(raw)),
+}
 
 
 class SseParser:

@@ -1,8 +1,8 @@
 """Requests with their retries, and streams of events that survive a lost connection.
 
-Only what may safely be sent twice is sent twice: reads, deletions, cancellations, and turns, which
-the server recognises by their `client_turn_id`. Anything is sent again when the server itself says
-(429, 503, `x-should-retry`) that it did nothing.
+Only what may safely be sent twice is sent twice: reads, deletions, turns, which the server
+recognises by their `client_turn_id`, and what carries an idempotency key. Anything is sent again
+when the server itself says (429, 503, `x-should-retry`) that it did nothing.
 """
 
 import asyncio
@@ -14,9 +14,13 @@ from typing import Any
 
 import aiohttp
 
-from splice.errors import APIStatusError, ConnectionLostError, error_class
+from splice.endpoint import Endpoint
+from splice.errors import APIStatusError, ConnectionLostError
 from splice.events import TERMINAL, Event, SseParser, TurnEvent, parse_event
-from splice.types import Json
+from splice.json_value import Json
+from splice.refusal import read_refusal, refusal_in_stream
+
+KEY_HEADER = "Idempotency-Key"
 
 _CONNECT_S = 5.0
 # A stream is never silent for long: the server sends comments while nothing else happens.
@@ -29,13 +33,21 @@ _BROKEN = (aiohttp.ClientError, asyncio.TimeoutError, ConnectionError)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """One call. `is_repeatable` says that sending it twice does no more than sending it once."""
+    """One call. `is_repeatable` says that sending it twice does no more than sending it once, be
+    it because the server knows it again by its `idempotency_key`."""
 
     method: str
     path: str
     body: Json | None = None
     query: Mapping[str, str] | None = None
     is_repeatable: bool = True
+    idempotency_key: str | None = None
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """What it carries beside the endpoint's own."""
+        key = self.idempotency_key
+        return {} if key is None else {KEY_HEADER: key}
 
 
 @dataclass(slots=True, kw_only=True)
@@ -52,23 +64,20 @@ class _Progress:
             self.turn_id = event.turn.id
             self.is_ended = event.is_end
 
+    def is_old(self, raw: Json) -> bool:
+        """Whether an event came before. An end is taken whatever its number: a server that was
+        killed may have kept less of a reply than it had shown, and ends behind what was kept."""
+        number: int = raw.get("sequence_number", self.last + 1)
+        return number <= self.last and raw["type"] not in TERMINAL
+
 
 class Transport:
     """One connection pool to one server."""
 
     def __init__(
-        self,
-        base_url: str,
-        *,
-        timeout_s: float = 600.0,
-        max_retries: int = 3,
-        headers: Mapping[str, str] | None = None,
-        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        self, endpoint: Endpoint, *, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
     ) -> None:
-        self._base_url = base_url.rstrip("/")
-        self._timeout_s = timeout_s
-        self._max_retries = max_retries
-        self._headers = dict(headers or {})
+        self.endpoint = endpoint
         self._sleep = sleep
         self._http: aiohttp.ClientSession | None = None
 
@@ -79,19 +88,28 @@ class Transport:
 
     async def call(self, request: Request) -> Any:  # noqa: ANN401 (any JSON)
         """The answer's JSON. Raises APIStatusError and ConnectionLostError."""
+        return await (await self._answered(request)).json()
+
+    async def text(self, request: Request) -> str:
+        """The answer's text. Raises as `call` does."""
+        return await (await self._answered(request)).text()
+
+    async def _answered(self, request: Request) -> aiohttp.ClientResponse:
+        """The answer, read whole, as soon as there is one that is no refusal."""
         attempt = 0
         while True:
             try:
-                async with self._open(request, self._timeout_s) as response:
-                    return await response.json()
+                async with self._open(request, self.endpoint.timeout_s) as response:
+                    await response.read()
+                    return response
             except APIStatusError as exc:
-                if attempt >= self._max_retries or not exc.retryable:
+                if attempt >= self.endpoint.max_retries or not exc.retryable:
                     raise
                 await self._pause(attempt, exc.retry_after_s)
             except _BROKEN as exc:
                 # A connection that was never made carried nothing.
                 is_safe = request.is_repeatable or isinstance(exc, aiohttp.ClientConnectorError)
-                if attempt >= self._max_retries or not is_safe:
+                if attempt >= self.endpoint.max_retries or not is_safe:
                     raise self._lost(exc) from exc
                 await self._pause(attempt)
             attempt += 1
@@ -124,26 +142,23 @@ class Transport:
             if progress.is_ended:
                 return
             failures = 1 if progress.last > before else failures + 1
-            if failures > self._max_retries:
+            if failures > self.endpoint.max_retries:
                 raise problem
             await self._pause(failures - 1, delay_s)
 
     async def _arriving(
         self, request: Request, progress: "_Progress"
     ) -> AsyncGenerator[Event, None]:
-        """What one connection brings that is new; ends early where something was lost.
-
-        An end is taken whatever its number: a server that was killed may have kept less of a reply
-        than it had shown, and then the turn ends behind what was kept.
-        """
+        """What one connection brings that is new; ends early where something was lost."""
         parser = SseParser()
         async with self._open(request, _STREAM_SILENCE_S) as response:
             async for chunk in response.content.iter_any():
                 for raw in parser.feed(chunk):
-                    is_old = raw.get("sequence_number", -1) <= progress.last
-                    if is_old and raw.get("type") not in TERMINAL:
+                    if raw.get("type") == "error":
+                        raise refusal_in_stream(raw, response.headers.get("x-request-id"))
+                    if progress.is_old(raw):
                         continue
-                    event = parse_event(raw)
+                    event = parse_event(raw, progress.last)
                     if event.sequence_number > progress.last + 1:
                         return
                     progress.note(event)
@@ -154,17 +169,21 @@ class Transport:
         self, request: Request, silence_s: float
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         if self._http is None:
-            # Made here because aiohttp wants a running loop.
-            self._http = aiohttp.ClientSession(headers=self._headers)
+            # Made here because aiohttp wants a running loop. Each stream takes a connection as long
+            # as it lasts: with a limit many of them would keep out the call that stops one.
+            self._http = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(limit=0), headers=self.endpoint.sent_headers
+            )
         async with self._http.request(
             request.method,
-            self._base_url + request.path,
+            self.endpoint.base_url + request.path,
             json=request.body,
             params=request.query,
+            headers=request.headers,
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_S, sock_read=silence_s),
         ) as response:
             if response.status >= 400:
-                raise await _refusal(response)
+                raise await read_refusal(response)
             yield response
 
     async def _pause(self, attempt: int, asked_s: float | None = None) -> None:
@@ -176,26 +195,5 @@ class Transport:
         await self._sleep(delay_s * random.uniform(1.0, 1.25))
 
     def _lost(self, exc: BaseException) -> ConnectionLostError:
-        return ConnectionLostError(f"no answer from {self._base_url}: {exc or type(exc).__name__}")
-
-
-async def _refusal(response: aiohttp.ClientResponse) -> APIStatusError:
-    try:
-        body: Any = await response.json(content_type=None)
-    except ValueError:
-        body = None
-    error = body.get("error") if isinstance(body, dict) else None
-    facts: dict[str, Any] = error if isinstance(error, dict) else {}
-    said = response.headers.get("x-should-retry")
-    is_usual = response.status in (408, 429, 502, 503, 504)
-    refusal = error_class(response.status)(
-        str(facts.get("message") or response.reason or "refused"),
-        status=response.status,
-        code=facts.get("code"),
-        param=facts.get("param"),
-        request_id=response.headers.get("x-request-id"),
-        retryable=said == "true" if said is not None else is_usual,
-    )
-    with contextlib.suppress(ValueError):
-        refusal.retry_after_s = max(0.0, float(response.headers.get("Retry-After", "")))
-    return refusal
+        base_url = self.endpoint.base_url
+        return ConnectionLostError(f"no answer from {base_url}: {exc or type(exc).__name__}")

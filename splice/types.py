@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypedDict
 
-Json = Mapping[str, Any]
+from splice.items import Item
+from splice.json_value import Json, texts_of
 
 
 class Message(TypedDict):
@@ -17,15 +18,13 @@ class Message(TypedDict):
     content: str
 
 
-class TurnOptions(TypedDict, total=False):
-    """What a turn may be given beside its input; the server's defaults stand for what is absent.
+class ReplyOptions(TypedDict, total=False):
+    """How a reply is drawn; what is absent is as the session or else the server has it.
 
-    `client_turn_id` makes a repetition harmless; one is made up where none is given. `parent` is
-    the turn to continue from, None a new beginning; without it, the end of the conversation.
+    `client_turn_id` makes a repetition harmless; one is made up where none is given.
     """
 
     client_turn_id: str
-    parent: str | None
     max_output_tokens: int
     temperature: float
     top_p: float
@@ -40,12 +39,21 @@ class TurnOptions(TypedDict, total=False):
     logit_bias: dict[str, float]
     ignore_eos: bool
     deadline_s: float
+
+
+class TurnOptions(ReplyOptions, total=False):
+    """What a turn may be given beside its input: `parent` is the turn to continue from, None a new
+    beginning; without it, the end of the conversation."""
+
+    parent: str | None
     metadata: dict[str, str]
 
 
 class SessionFields(TypedDict, total=False):
     """What a session is made with; `instructions` are its system prompt, `reasoning` says what
-    becomes of a reply's reasoning behind its turn (keep, drop or template)."""
+    becomes of a reply's reasoning behind its turn (keep, drop or template), `sampling` stands for
+    what a turn does not name. One that isn't `listed` is found by whoever asks for such. `ttl_s`
+    (seconds) and `priority` (-10 to 10) are hints to what is kept when memory is short."""
 
     title: str | None
     instructions: str | None
@@ -53,7 +61,10 @@ class SessionFields(TypedDict, total=False):
     reasoning: str
     sampling: Mapping[str, Any] | None
     pinned: bool
+    listed: bool
     auto_title: bool
+    ttl_s: float
+    priority: int
 
 
 class SessionChanges(SessionFields, total=False):
@@ -67,11 +78,13 @@ class SessionChanges(SessionFields, total=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
-    """Tokens of one turn; `cached_tokens` is the part of `input_tokens` that was not computed."""
+    """Tokens of one turn, or of several; `cached_tokens` is the part of `input_tokens` that was not
+    computed, `reasoning_tokens` the part of `output_tokens` that was thought and not said."""
 
-    input_tokens: int
-    cached_tokens: int
-    output_tokens: int
+    input_tokens: int = 0
+    cached_tokens: int = 0
+    output_tokens: int = 0
+    reasoning_tokens: int = 0
 
     @classmethod
     def from_wire(cls, raw: Json) -> "Usage":
@@ -80,6 +93,15 @@ class Usage:
             input_tokens=raw["input_tokens"],
             cached_tokens=raw.get("input_tokens_details", {}).get("cached_tokens", 0),
             output_tokens=raw["output_tokens"],
+            reasoning_tokens=raw.get("output_tokens_details", {}).get("reasoning_tokens", 0),
+        )
+
+    def __add__(self, other: "Usage") -> "Usage":
+        return Usage(
+            input_tokens=self.input_tokens + other.input_tokens,
+            cached_tokens=self.cached_tokens + other.cached_tokens,
+            output_tokens=self.output_tokens + other.output_tokens,
+            reasoning_tokens=self.reasoning_tokens + other.reasoning_tokens,
         )
 
 
@@ -119,24 +141,29 @@ class Metrics:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnError:
-    """Why a turn failed."""
+    """Why a turn failed; `retryable` says whether the same again may well succeed."""
 
     code: str
     message: str
+    retryable: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Turn:
     """One exchange. `status`: in_progress, completed, incomplete, cancelled or failed.
 
-    `text` is the reply, or what there is of it; `error` is given when the turn failed.
+    `text` is the reply, or what there is of it; `items` are what it is made of, calls and reasoning
+    among them. `error` is given when the turn failed. `client_turn_id` is the name under which it
+    was sent.
     """
 
     id: str
     session_id: str
     parent_id: str | None
+    client_turn_id: str | None
     status: str
     text: str
+    items: tuple[Item, ...]
     model: str
     usage: Usage | None
     metrics: Metrics | None
@@ -147,18 +174,21 @@ class Turn:
     @classmethod
     def from_wire(cls, raw: Json) -> "Turn":
         """Read a Responses object."""
-        error = raw.get("error")
-        metrics = (raw.get("splice") or {}).get("metrics")
+        error, ours = raw.get("error"), raw.get("splice") or {}
+        metrics = ours.get("metrics")
+        items = tuple(Item.from_wire(item) for item in raw.get("output") or ())
         return cls(
             id=raw["id"],
             session_id=(raw.get("conversation") or {}).get("id", ""),
             parent_id=raw.get("previous_response_id"),
+            client_turn_id=ours.get("client_turn_id"),
             status=raw["status"],
-            text=_text(raw),
+            text="".join(item.text for item in items if item.type == "message"),
+            items=items,
             model=raw.get("model", ""),
             usage=Usage.from_wire(raw["usage"]) if raw.get("usage") else None,
             metrics=Metrics.from_wire(metrics) if metrics else None,
-            error=TurnError(code=error["code"], message=error["message"]) if error else None,
+            error=_error(error) if error else None,
             incomplete_reason=(raw.get("incomplete_details") or {}).get("reason"),
             raw=raw,
         )
@@ -166,10 +196,13 @@ class Turn:
     @property
     def input_text(self) -> str:
         """The text that was sent, its messages separated by blank lines."""
-        parts = [
-            part.get("text", "") for item in self.raw.get("input", ()) for part in item["content"]
-        ]
-        return "\n\n".join(parts)
+        said = (texts_of(item.get("content")) for item in self.raw.get("input") or ())
+        return "\n\n".join(text for text in said if text)
+
+    @property
+    def is_running(self) -> bool:
+        """Whether more is to come."""
+        return self.status in ("queued", "in_progress")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,7 +210,8 @@ class SessionInfo:
     """A session as it was when it was read; times are seconds since 1970.
 
     `sampling` stands for what a turn does not name; `active` are the turns that ran. `model_state`
-    is `loaded`, `other_model` or `fingerprint_changed`, None while the server has no model.
+    is `loaded`, `other_model` or `fingerprint_changed`, None while the server has no model. `kv`
+    says where its state lies (`tier`, `num_tokens`, …), as of some seconds ago; None: nowhere.
     """
 
     id: str
@@ -189,9 +223,14 @@ class SessionInfo:
     forked_from: str | None
     revision: int
     metadata: Mapping[str, str]
+    reasoning: str
     sampling: Mapping[str, Any]
     pinned: bool
+    listed: bool
     auto_title: bool
+    ttl_s: float
+    priority: int
+    kv: Json | None
     active: tuple[str, ...]
     created_at: int
     updated_at: int
@@ -210,9 +249,14 @@ class SessionInfo:
             forked_from=raw.get("forked_from"),
             revision=raw.get("revision", 0),
             metadata=raw.get("metadata") or {},
+            reasoning=raw.get("reasoning", "template"),
             sampling=raw.get("sampling") or {},
             pinned=raw.get("pinned", False),
+            listed=raw.get("listed", True),
             auto_title=raw.get("auto_title", True),
+            ttl_s=raw.get("ttl_s", 0.0),
+            priority=raw.get("priority", 0),
+            kv=raw.get("kv"),
             active=tuple(raw.get("active") or ()),
             created_at=raw.get("created_at", 0),
             updated_at=raw.get("updated_at", 0),
@@ -220,7 +264,9 @@ class SessionInfo:
         )
 
 
-def _text(raw: Json) -> str:
-    items = [item for item in raw.get("output", ()) if item.get("type") == "message"]
-    parts = [part for item in items for part in item["content"]]
-    return "".join(part.get("text", "") for part in parts if part.get("type") == "output_text")
+def _error(raw: Json) -> TurnError:
+    return TurnError(
+        code=raw.get("code") or "",
+        message=raw.get("message") or "",
+        retryable=bool(raw.get("retryable")),
+    )

@@ -6,6 +6,9 @@ import pytest
 
 from tests.support import postgres
 
+# They have an environment, a configuration and a command of their own: `make clients`.
+collect_ignore = ["clients"]
+
 
 @pytest.fixture(scope="session", autouse=True)
 def _one_thread():

@@ -111,7 +111,7 @@ async def create(request: web.Request) -> web.StreamResponse:
         request, "chat.completion", body.model, includes_usage=body.includes_usage
     )
     asked = body.to_request(default_params(request.app), request.headers, completion.id)
-    choices = [_choice(request, body, asked, index) for index in range(body.n or 1)]
+    choices = [_choice(body, asked, index) for index in range(body.n or 1)]
     events = _named_for_chat(_generated(request, asked, completion.id, len(choices)))
     if body.stream:
         return await serve_sse(request, _chunks(completion, choices, events), error_chunk)
@@ -144,14 +144,11 @@ def numbered(params: SamplingParams, number: int) -> SamplingParams:
     return replace(params, seed=(params.seed + number) % 2**63)
 
 
-def _choice(
-    request: web.Request, body: ChatBody, asked: CompletionRequest, index: int
-) -> ChatChoice:
+def _choice(body: ChatBody, asked: CompletionRequest, index: int) -> ChatChoice:
     return ChatChoice(
         index,
         may_call=bool(asked.choice.of(asked.tools)),
         has_logprobs=bool(body.logprobs),
-        end_ids=request.app[ENGINE].info.eos_token_ids,
     )
 
 

@@ -4,32 +4,29 @@ Invariant: the deltas' parts add up to the whole message's.
 """
 
 import secrets
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import Any
 
+from app.likelihood_object import likelihood_object
 from model.messages import FinishReason, GenerationFinished
 from sessions.call_scanner import CallBegun, CallDelta, CallDone
-from sessions.completion_events import CompletionFinished, ReplyPiece, TokenLikelihood
+from sessions.completion_events import CompletionFinished, ReplyPiece
+from sessions.likelihoods import TokenLikelihood
 from sessions.reply_parser import ReasoningDelta, ReplyEvent, TextDelta
-from sessions.token_text import TokenText
 
 Json = dict[str, Any]
 
 
 class ChatChoice:
     """Writes one. `may_call`: its first delta waits for the first thing said, for a message that
-    only calls has no content. `end_ids` are the tokens that end replies, and are no content."""
+    only calls has no content."""
 
-    def __init__(
-        self, index: int, *, may_call: bool, has_logprobs: bool, end_ids: Collection[int]
-    ) -> None:
+    def __init__(self, index: int, *, may_call: bool, has_logprobs: bool) -> None:
         self._index = index
         self._may_call = may_call
         self._has_logprobs = has_logprobs
-        self._end_ids = end_ids
         self._is_begun = False
         self._call_ids: list[str] = []
-        self._pending: list[TokenLikelihood] = []  # of tokens whose words wait
         self._told: list[TokenLikelihood] = []
 
     def start(self) -> list[Json]:
@@ -38,29 +35,24 @@ class ChatChoice:
 
     def piece(self, piece: ReplyPiece) -> list[Json]:
         """The choices of the chunks for a piece."""
-        self._pending += piece.likelihoods
         choices: list[Json] = []
-        for event in piece.events:
+        for event, likelihoods in zip(piece.events, piece.likelihoods, strict=True):
+            self._told += likelihoods
             delta = self._delta(event)
             if delta is None:
                 continue
             if not self._is_begun:
                 choices += self._begin(None if isinstance(event, CallBegun) else "")
-            is_text = isinstance(event, TextDelta)
-            choices.append(self._choice(delta, likelihoods=self._take_pending(keep=is_text)))
+            choices.append(self._choice(delta, likelihoods=likelihoods))
         return choices
 
     def end(self, end: CompletionFinished) -> list[Json]:
         """The last chunk's choice, behind the first's if nothing was said."""
         choices = [] if self._is_begun else self._begin("")
-        self._drop_end()
-        rest = self._take_pending(keep=not end.reply.calls)
-        return [*choices, self._choice({}, _finish_reason(end), likelihoods=rest)]
+        return [*choices, self._choice({}, _finish_reason(end))]
 
     def whole(self, end: CompletionFinished) -> Json:
         """The choice of an answer that isn't streamed, once every piece was taken."""
-        self._drop_end()
-        self._take_pending(keep=not end.reply.calls)
         reply = end.reply
         message: Json = {
             "role": "assistant",
@@ -115,22 +107,10 @@ class ChatChoice:
             "finish_reason": finish_reason,
         }
 
-    def _take_pending(self, *, keep: bool) -> list[TokenLikelihood]:
-        """Those of an answer's text; those of reasoning and calls are nobody's content."""
-        taken, self._pending = self._pending, []
-        if not keep:
-            return []
-        self._told += taken
-        return taken
-
-    def _drop_end(self) -> None:
-        if self._pending and self._pending[-1].token_id in self._end_ids:
-            self._pending.pop()
-
     def _logprobs(self, likelihoods: Sequence[TokenLikelihood]) -> Json | None:
         if not self._has_logprobs:
             return None
-        return {"content": [_likelihood(each) for each in likelihoods], "refusal": None}
+        return {"content": [likelihood_object(each) for each in likelihoods], "refusal": None}
 
 
 def finish_reason_of(finished: GenerationFinished) -> str:
@@ -146,13 +126,3 @@ def _finish_reason(end: CompletionFinished) -> str:
 
 def _function(name: str, arguments: str) -> Json:
     return {"type": "function", "function": {"name": name, "arguments": arguments}}
-
-
-def _likelihood(each: TokenLikelihood) -> Json:
-    others = [_token(token, logprob) for token, logprob in each.likeliest]
-    return {**_token(each.token, each.logprob), "top_logprobs": others}
-
-
-def _token(token: TokenText, logprob: float) -> Json:
-    # JSON has no infinity; OpenAI's own stand-in for "never".
-    return {"token": token.text, "logprob": max(logprob, -9999.0), "bytes": list(token.data)}

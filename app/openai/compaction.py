@@ -16,6 +16,7 @@ from app.openai.response_turns import ResponseTurns
 from app.parsing import read_object
 from app.peer import beside, until_gone
 from app.response_object import seconds, usage_object
+from sessions.errors import InvalidInputError
 from sessions.ids import new_id_of_kind
 from sessions.types import ItemKind, OutputItem
 
@@ -27,6 +28,8 @@ async def compact(request: web.Request) -> web.Response:
     body = parse_input(await read_object(request))
     turns = ResponseTurns(request.app, request[OWNER])
     place = await turns.place_of(body)
+    if body.input is None and place.parent is None:
+        raise InvalidInputError("there is nothing to sum up", param="input")
     messages = await turns.messages_of(body.input) if body.input is not None else ()
     terms = turns.terms_of(body, place, shown={})
     if body.instructions is None and place.parent is not None:

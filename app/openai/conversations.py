@@ -10,16 +10,17 @@ from aiohttp import web
 from pydantic import Field
 
 from app.answer import json_answer
+from app.idempotency import key_of, opened_once
 from app.item_object import item_object
 from app.keys import MANAGER, OWNER
-from app.openai.paging import page_of
+from app.openai.paging import page_wanted
 from app.openai.response_request import Lenient
 from app.openai.response_turns import ResponseTurns
 from app.parsing import read_body
 from app.protocol import Metadata
 from app.representation import list_object
 from app.response_object import seconds
-from sessions.types import ItemId, Session, SessionChange, SessionId
+from sessions.types import ItemId, Session, SessionChange, SessionId, SessionOptions
 
 Json = dict[str, Any]
 
@@ -68,9 +69,16 @@ async def create(request: web.Request) -> web.Response:
     manager, owner = request.app[MANAGER], request[OWNER]
     turns = ResponseTurns(request.app, owner)
     messages = await turns.messages_of(body.items, "items") if body.items else ()
-    session = await manager.create(owner, metadata=body.metadata or {}, is_auto_titled=False)
+
+    async def make(session_id: SessionId | None) -> Session:
+        options: SessionOptions = {"metadata": body.metadata or {}, "is_auto_titled": False}
+        if session_id is not None:
+            options["id"] = session_id
+        return await manager.create(owner, **options)
+
+    session = await opened_once(request, body, make)
     if messages:
-        await manager.items.put(owner, session.id, messages)
+        await manager.items.put(owner, session.id, messages, key_of(request))
     return json_answer(_conversation(session))
 
 
@@ -99,8 +107,10 @@ async def delete(request: web.Request) -> web.Response:
 
 async def list_items(request: web.Request) -> web.Response:
     """List a conversation's items, one page."""
-    items = await request.app[MANAGER].items.listed(request[OWNER], _id_of(request))
-    return json_answer(page_of(request, [item_object(item) for item in items]))
+    wanted = page_wanted(request)
+    page = await request.app[MANAGER].items.page(request[OWNER], _id_of(request), wanted)
+    items = [item_object(item) for item in page.data]
+    return json_answer(list_object(items, has_more=page.has_more))
 
 
 async def add_items(request: web.Request) -> web.Response:
@@ -108,7 +118,8 @@ async def add_items(request: web.Request) -> web.Response:
     body = await read_body(request, ItemsBody)
     turns = ResponseTurns(request.app, request[OWNER])
     messages = await turns.messages_of(body.items, "items")
-    turn = await request.app[MANAGER].items.put(request[OWNER], _id_of(request), messages)
+    items = request.app[MANAGER].items
+    turn = await items.put(request[OWNER], _id_of(request), messages, key_of(request))
     return json_answer(list_object([item_object(item) for item in turn.input_items]))
 
 

@@ -19,7 +19,7 @@ from aiohttp import web
 from app.errors import RequestError, WireError, boundary
 from app.keys import MANAGER, METRICS
 from app.openai.response_request import ResponseBody
-from app.openai.response_turns import ResponseTurns, attached
+from app.openai.response_turns import Place, ResponseTurns, attached
 from app.peer import closing
 from app.representation import event_object
 from sessions.types import OwnerId, TurnEnded, TurnId, TurnStatus
@@ -142,6 +142,10 @@ class Lanes:
     async def _make(self, lane: _Lane, body: ResponseBody) -> bool:
         """Send a response's events; whether it failed."""
         place = await self._turns.place_of(body)
+        async with self._manager.ephemeral.held(place.parent):
+            return await self._made(lane, body, place)
+
+    async def _made(self, lane: _Lane, body: ResponseBody, place: Place) -> bool:
         if not body.is_stored:
             reading = await self._turns.stream(body, place, keeps=True)
         else:

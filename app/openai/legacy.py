@@ -3,7 +3,7 @@
 Nothing is stored, and no chat template is applied; a prompt is text or token ids, one or several.
 """
 
-from collections.abc import AsyncGenerator, Collection, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from typing import Annotated, Any
@@ -12,7 +12,7 @@ from aiohttp import web
 from pydantic import ConfigDict, Field, StringConstraints
 
 from app.answer import json_answer
-from app.keys import COMPLETIONS, ENGINE, OWNER, READINESS
+from app.keys import COMPLETIONS, OWNER, READINESS
 from app.openai.chat import Completion, completion_of, error_chunk, numbered
 from app.openai.chat_choice import finish_reason_of
 from app.openai.chat_request import MAX_CHOICES, StreamOptions
@@ -27,9 +27,9 @@ from sessions.completion_events import (
     CompletionFinished,
     CompletionStarted,
     ReplyPiece,
-    TokenLikelihood,
 )
 from sessions.errors import DrainingError, InvalidInputError, UnsupportedInputError
+from sessions.likelihoods import TokenLikelihood
 from sessions.reply_parser import TextDelta
 from sessions.types import SamplingParams
 
@@ -92,8 +92,7 @@ async def create(request: web.Request) -> web.StreamResponse:
     params = replace(params, num_logprobs=body.logprobs)
     prompts = [prompt for prompt in body.prompts for _ in range(body.n or 1)]
     echoes = await _echoes(request, prompts) if body.echo else [""] * len(prompts)
-    end_ids = request.app[ENGINE].info.eos_token_ids
-    choices = [_TextChoice(index, echo, end_ids) for index, echo in enumerate(echoes)]
+    choices = [_TextChoice(index, echo) for index, echo in enumerate(echoes)]
     events = _generated(request, prompts, params, completion.id)
     if body.stream:
         chunks = _chunks(completion, choices, events, body.n or 1)
@@ -141,12 +140,9 @@ def _generated(
 class _TextChoice:
     """One choice as it grows."""
 
-    def __init__(self, index: int, echo: str, end_ids: Collection[int]) -> None:
+    def __init__(self, index: int, echo: str) -> None:
         self._index = index
         self._echo = echo
-        self._end_ids = end_ids
-        self._texts: list[str] = []
-        self._pending: list[TokenLikelihood] = []
         self._offset = len(echo)
         self.started: CompletionStarted | None = None
         self.finished: CompletionFinished | None = None
@@ -158,16 +154,13 @@ class _TextChoice:
                 self.started = event
                 return [self._choice(self._echo, None)] if self._echo else []
             case ReplyPiece():
-                self._pending += event.likelihoods
                 text = "".join(e.text for e in event.events if isinstance(e, TextDelta))
-                self._texts.append(text)
-                return [self._choice(text, self._logprobs())] if text else []
+                likelihoods = [each for share in event.likelihoods for each in share]
+                return [self._choice(text, self._logprobs(likelihoods))] if text else []
             case CompletionFinished():
                 self.finished = event
-                if self._pending and self._pending[-1].token_id in self._end_ids:
-                    self._pending.pop()
                 reason = finish_reason_of(event.finished)
-                return [{**self._choice("", self._logprobs()), "finish_reason": reason}]
+                return [{**self._choice("", None), "finish_reason": reason}]
 
     def whole(self, told: Sequence[Json]) -> Json:
         """All that `take` told, as one."""
@@ -187,8 +180,7 @@ class _TextChoice:
             "finish_reason": None,
         }
 
-    def _logprobs(self) -> Json | None:
-        taken, self._pending = self._pending, []
+    def _logprobs(self, taken: Sequence[TokenLikelihood]) -> Json | None:
         if not taken:
             return None
         offsets: list[int] = []
@@ -197,10 +189,9 @@ class _TextChoice:
             self._offset += len(each.token.text)
         return {
             "tokens": [each.token.text for each in taken],
-            "token_logprobs": [max(each.logprob, -9999.0) for each in taken],
+            "token_logprobs": [each.logprob for each in taken],
             "top_logprobs": [
-                {token.text: max(value, -9999.0) for token, value in each.likeliest}
-                for each in taken
+                {token.text: value for token, value in each.likeliest} for each in taken
             ],
             "text_offset": offsets,
         }

@@ -6,16 +6,19 @@ by its name.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Annotated, Any, Final, Literal
 
 import orjson
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
 
+from app.openai.echo import whole_choice, whole_reasoning, whole_text, whole_tools
 from app.openai.input_items import MAX_ITEMS
 from app.parsing import validate
 from app.protocol import ConversationRef, Metadata, Text, TurnRef
 from app.sampling import SamplingFields
 from sessions.errors import InvalidInputError, UnsupportedInputError
+from sessions.types import SamplingParams
 
 Name = Annotated[str, StringConstraints(max_length=512)]
 Label = Annotated[Text, StringConstraints(max_length=512)]
@@ -23,14 +26,11 @@ Json = dict[str, Any]
 
 MAX_INCLUDES: Final = 32
 MAX_SHOWN_BYTES: Final = 262_144
+LOGPROBS: Final = "message.output_text.logprobs"
 
 
 def _is_other_than(*harmless: object) -> Callable[[object], bool]:
     return lambda value: value is not None and value not in harmless
-
-
-def _asks_for_logprobs(value: object) -> bool:
-    return isinstance(value, list) and "message.output_text.logprobs" in value
 
 
 # Each field that would change the answer, and when its value is more than a way to say "no".
@@ -38,8 +38,14 @@ _MEANINGFUL: Final[dict[str, Callable[[object], bool]]] = {
     "prompt": bool,
     "modalities": _is_other_than([], ["text"]),
     "audio": bool,
-    "top_logprobs": bool,
-    "include": _asks_for_logprobs,
+}
+
+# What is shown again in full, however short it was said.
+_WHOLE: Final[dict[str, Callable[[Any], Any]]] = {
+    "reasoning": whole_reasoning,
+    "text": whole_text,
+    "tool_choice": whole_choice,
+    "tools": whole_tools,
 }
 
 
@@ -97,6 +103,7 @@ class ResponseBody(InputBody, SamplingFields):
     metadata: Metadata | None = None
     max_output_tokens: int | None = Field(None, ge=1, le=2**31 - 1)
     max_tool_calls: int | None = Field(None, ge=0, le=2**31 - 1)
+    top_logprobs: int | None = Field(None, ge=0, le=20)
     include: Annotated[list[Name], Field(max_length=MAX_INCLUDES)] | None = None
     prompt_cache_key: Label | None = None
     safety_identifier: Label | None = None
@@ -108,6 +115,13 @@ class ResponseBody(InputBody, SamplingFields):
     def length_limit(self) -> int | None:
         """The reply's; none of a state that is only prepared."""
         return self.max_output_tokens if self.has_reply else 0
+
+    def to_params(self, defaults: SamplingParams) -> SamplingParams:
+        """Lay what was sent over the defaults; log probabilities are asked for in two ways."""
+        params = super().to_params(defaults)
+        if not self.has_reply or not (self.top_logprobs or LOGPROBS in (self.include or ())):
+            return params
+        return replace(params, num_logprobs=self.top_logprobs or 0)
 
     @property
     def has_reply(self) -> bool:
@@ -136,19 +150,18 @@ class ResponseBody(InputBody, SamplingFields):
             "max_tool_calls",
             "parallel_tool_calls",
             "prompt_cache_key",
+            "reasoning",
             "safety_identifier",
             "store",
+            "text",
             "tool_choice",
             "tools",
+            "top_logprobs",
             "truncation",
             "user",
         )
-        shown = {name: value for name in names if (value := getattr(self, name)) is not None}
-        if self.reasoning is not None:
-            shown["reasoning"] = {"effort": None, "summary": None, **self.reasoning}
-        if self.text is not None:
-            shown["text"] = {"format": {"type": "text"}, **self.text}
-        return shown
+        said = {name: value for name in names if (value := getattr(self, name)) is not None}
+        return {name: _WHOLE[name](v) if name in _WHOLE else v for name, v in said.items()}
 
 
 def parse_response(body: Json) -> ResponseBody:

@@ -54,7 +54,11 @@ def read_choice(
         mode = _mode(value)
     elif isinstance(value, dict):
         mode, names = _named(value)
-    choice = ToolChoice(mode=mode, names=names, is_parallel=is_parallel is not False)
+    # One that is named is called once: that is what it is named for.
+    is_named = mode is ToolMode.REQUIRED and isinstance(value, dict) and value["type"] == "function"
+    choice = ToolChoice(
+        mode=mode, names=names, is_parallel=is_parallel is not False and not is_named
+    )
     check_tools(tools, choice)
     return choice
 

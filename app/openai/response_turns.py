@@ -5,13 +5,15 @@ with it; one that follows an earlier turn begins a fork; one that follows nothin
 A response that is not stored has no rows; it may follow stored ones.
 """
 
+import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
 from aiohttp import web
 
-from app.errors import DOMAIN_ERRORS, RequestError
+from app.errors import RequestError
 from app.keys import CONFIG, ENGINE, MANAGER
 from app.openai.input_items import Given, Reference, read_items
 from app.openai.models import is_served, model_not_found
@@ -24,6 +26,7 @@ from app.sampling import default_params
 from sessions.errors import (
     InvalidInputError,
     ItemNotFoundError,
+    NotFoundError,
     SessionNotFoundError,
     TurnNotFoundError,
     UnavailableError,
@@ -32,7 +35,7 @@ from sessions.history import given, made
 from sessions.item_messages import Draft, messages_of
 from sessions.manager import SessionManager
 from sessions.terms import PLAIN, Terms
-from sessions.tools import ToolChoice, ToolMode
+from sessions.tools import ToolChoice, ToolMode, check_form
 from sessions.types import (
     InputMessage,
     Item,
@@ -130,18 +133,34 @@ class ResponseTurns:
             input=await self.messages_of(body.input),
             params=self._params(body, place.session),
             metadata=body.metadata or {},
-            terms=self.terms_of(body, place, shown=body.shown(), has_reply=body.has_reply),
+            terms=replace(
+                self.terms_of(body, place, shown=body.shown(), has_reply=body.has_reply),
+                is_background=body.is_background,
+            ),
         )
-        most = body.compact_threshold
-        if most is None or place.parent is None:
+        if not body.context_management:
             return request
+        most = body.compact_threshold or self._app[ENGINE].info.max_context_tokens * 3 // 4
         if await self._manager.ephemeral.count(self._owner, request, place.parent) <= most:
             return request
-        # Told as the parent was, so that nothing of the conversation is computed again.
-        before = place.parent.terms
-        alike = replace(request.terms, instructions=before.instructions, tools=before.tools)
-        summary = (await self.summed_up(alike, place, ())).text
-        return replace(request, terms=replace(request.terms, summary=summary))
+        return await self._compacted(request, place)
+
+    async def _compacted(self, request: TurnRequest, place: Place) -> TurnRequest:
+        """The request behind a summary: of what it follows, or else of its own earlier messages."""
+        terms = request.terms
+        if place.parent is not None:
+            # Told as the parent was, so that nothing of the conversation is computed again.
+            before = place.parent.terms
+            alike = replace(terms, instructions=before.instructions, tools=before.tools)
+            summary = (await self.summed_up(alike, place, ())).text
+            return replace(request, terms=replace(terms, summary=summary))
+        front, earlier, rest = _parted(request.input)
+        if not earlier:
+            return request
+        said = [text for text in (terms.instructions, *(m.text for m in front)) if text is not None]
+        terms = replace(terms, instructions="\n\n".join(said) if said else None)
+        summary = (await self.summed_up(terms, place, earlier)).text
+        return replace(request, input=rest, terms=replace(terms, summary=summary))
 
     async def summed_up(
         self, terms: Terms, place: Place, messages: tuple[InputMessage, ...]
@@ -177,32 +196,44 @@ class ResponseTurns:
             if body.tools is None and prepared.tools:
                 tools = prepared.tools
                 shown = {"tools": prepared.shown.get("tools", []), **shown}
+        form = read_form(body.text)
+        check_form(tools, choice, form)
         return Terms(
             instructions=instructions,
             has_reply=has_reply,
             is_parsed=True,
             tools=tools,
             choice=choice,
-            form=read_form(body.text),
+            form=form,
             truncates=body.truncation == "auto",
             shown=shown,
         )
 
-    async def submit(self, body: ResponseBody, place: Place) -> Turn:
-        """Begin a stored response; what was opened for it alone goes if it can't begin."""
-        request = await self.request_of(body, place)
+    async def submit(self, body: ResponseBody, place: Place, key: str | None = None) -> Turn:
+        """Begin a stored response. What was opened for it alone goes if it can't begin; it is
+        cancelled if whoever waits for that is, unless it is to go on without them.
+
+        Within a conversation the same `key` gives the same response again.
+        """
+        goes_on = body.is_background or key is not None
+        request = replace(await self.request_of(body, place), goes_on=goes_on)
         if body.conversation is not None:
             assert place.session is not None, "a conversation was found"
+            request = replace(request, client_turn_id=key)
             return await self._manager.submit(self._owner, place.session.id, request)
-        session, is_new = await self._session_for(place)
+        session, is_unused = await self._session_for(place)
         try:
             parent = place.parent.id if place.parent is not None and place.session else None
             request = replace(self._told_anew(request, place), parent=parent)
-            return await self._manager.submit(self._owner, session.id, request)
-        except (*DOMAIN_ERRORS, RequestError):
-            if is_new:
-                await self._manager.delete(self._owner, session.id)
+            turn = await self._manager.submit(self._owner, session.id, request)
+            is_unused = False
+            return turn
+        except asyncio.CancelledError:
+            is_unused = False  # the turn begins all the same, to go on or to end
             raise
+        finally:
+            if is_unused:
+                await self._manager.delete(self._owner, session.id)
 
     async def stream(
         self, body: ResponseBody, place: Place, *, keeps: bool = False
@@ -225,14 +256,21 @@ class ResponseTurns:
         """The session that a response lies in, and whether it was opened for it."""
         session, parent = place.session, place.parent
         if session is None or parent is None:
-            return await self._manager.create(self._owner, is_auto_titled=False), True
+            return await self._opened(), True
         if session.head_turn_id == parent.id:
             return session, False
-        return await self._manager.fork(self._owner, session.id, at=parent.id), True
+        fork = await self._manager.fork(self._owner, session.id, at=parent.id, is_listed=False)
+        return fork, True
+
+    async def _opened(self) -> Session:
+        """A session that people find by its words only: agents make one with every response."""
+        return await self._manager.create(self._owner, is_auto_titled=False, is_listed=False)
 
     def _told_anew(self, request: TurnRequest, place: Place) -> TurnRequest:
-        """A stored response behind one without rows has all that was said in its own input."""
-        if place.session is not None or place.parent is None:
+        """A stored response behind one without rows has all that was said in its own input, unless
+        a summary stands for it."""
+        is_told = place.session is not None or request.terms.summary is not None
+        if is_told or place.parent is None:
             return request
         said: list[InputMessage] = []
         for turn in self._manager.ephemeral.told(place.parent.id):
@@ -252,6 +290,15 @@ class ResponseTurns:
             return await self._manager.items.find(self._owner, given.id)
         except ItemNotFoundError as exc:
             raise InvalidInputError(str(exc), param=given.place) from None
+
+
+def _parted(messages: tuple[InputMessage, ...]) -> tuple[tuple[InputMessage, ...], ...]:
+    """An input's instructions in front, what it tells before its last question, and the rest."""
+    is_front = [message.role in ("system", "developer") for message in messages]
+    num_front = is_front.index(False) if False in is_front else len(messages)
+    asked = [n for n, message in enumerate(messages) if message.role == "user"]
+    last = asked[-1] if asked else num_front
+    return messages[:num_front], messages[num_front:last], messages[last:]
 
 
 def _instructed(request: TurnRequest, place: Place) -> TurnRequest:
@@ -274,4 +321,5 @@ async def attached(
                 yield number, event
     finally:
         if not is_over:
-            await manager.cancel(owner, turn_id)
+            with suppress(NotFoundError):  # deleted while it was read
+                await manager.cancel(owner, turn_id)

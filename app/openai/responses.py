@@ -2,7 +2,7 @@
 
 A response without `background` belongs to its connection: when the client leaves, generation
 stops, and what there is of a stored one is kept. One with it goes on, and can be read again from
-any event.
+any event; so does one of a conversation that came with a key, for its client may ask again.
 """
 
 from collections.abc import AsyncGenerator, AsyncIterator
@@ -10,10 +10,11 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from aiohttp import web
 
 from app.answer import json_answer
+from app.idempotency import key_of
 from app.item_object import item_object
 from app.keys import MANAGER, OWNER
 from app.openai.compaction import compact
-from app.openai.paging import check_includes, page_of
+from app.openai.paging import page_of
 from app.openai.response_request import ResponseBody, parse_input, parse_response
 from app.openai.response_socket import response_socket
 from app.openai.response_turns import Place, ResponseTurns, attached
@@ -50,11 +51,12 @@ async def create(request: web.Request) -> web.StreamResponse:
     place = await turns.place_of(body)
     if not body.is_stored:
         return await _unstored(request, turns, body, place)
-    turn = await turns.submit(body, place)
+    key = key_of(request) if body.conversation is not None else None
+    turn = await turns.submit(body, place, key)
     if body.is_background and not body.stream:
         return json_answer(turn_object(turn))
     manager, owner = request.app[MANAGER], request[OWNER]
-    is_detached = body.is_background
+    is_detached = body.is_background or key is not None
     reading = manager.read(owner, turn.id) if is_detached else attached(manager, owner, turn.id)
     return await _answer(request, reading, is_streamed=bool(body.stream))
 
@@ -97,8 +99,8 @@ async def count(request: web.Request) -> web.Response:
 
 
 async def get(request: web.Request) -> web.StreamResponse:
-    """Show a response, or its events after a cursor and then live ones."""
-    check_includes(request)
+    """Show a response, or its events after a cursor and then live ones; log probabilities if they
+    were asked for when it was made."""
     after = integer_of(request, "starting_after", -1, minimum=-1, maximum=2**53)
     turn = await _turn_of(request)
     if truth_of(request, "stream"):

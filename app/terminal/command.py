@@ -7,7 +7,6 @@ reply, 1 for one that failed or was cut, 130 after a Ctrl-C.
 
 import io
 import sys
-import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,17 +16,10 @@ import typer
 from rich.console import Console
 
 from app.refusals import RefusalError, in_a_sentence
-from app.terminal.conversation import Conversation, explain, find_turn
+from app.terminal.conversation import Conversation, explain
 from app.terminal.reader import KeyboardReader
 from app.terminal.screen import Screen, fate_of
-from splice import (
-    Client,
-    ConnectionLostError,
-    ServerError,
-    Session,
-    SpliceError,
-    TextDelta,
-)
+from splice import Client, ConnectionLostError, ServerError, Session, SpliceError
 
 # A server that is restarted is back within a minute, and a reply goes on where it was.
 MAX_RETRIES = 10
@@ -60,7 +52,7 @@ def chat(
             raise RefusalError("--instructions are for a new conversation, and --session names one")
         text = None if _is_at_terminal(message) else _one_message(message)
         _meet(url, key)
-        with Client(_base(url), api_key=key, max_retries=MAX_RETRIES) as client:
+        with Client(url, api_key=key, max_retries=MAX_RETRIES) as client:
             chosen = _choose(client, session, instructions)
             if text is not None:
                 raise typer.Exit(say_once(chosen, text))
@@ -69,15 +61,12 @@ def chat(
 
 def say_once(session: Session, text: str) -> int:
     """Say one thing and write the reply as it comes; the exit code."""
-    named = uuid.uuid4().hex
-    stream = session.stream(text, client_turn_id=named)
+    stream = session.stream(text)
     try:
-        for event in stream:
-            if isinstance(event, TextDelta):
-                typer.echo(event.delta, nl=False)
+        for piece in stream.text_stream:
+            typer.echo(piece, nl=False)
     except KeyboardInterrupt:
-        if (turn := stream.turn or find_turn(session, named)) is not None:
-            session.cancel(turn)
+        stream.stop()
         typer.echo()
         return INTERRUPTED
     typer.echo()
@@ -132,7 +121,7 @@ def _choose(client: Client, session: str | None, instructions: str | None) -> Se
 
 def _meet(url: str, key: str | None) -> None:
     """Make sure that a server is there, without the patience that a conversation has."""
-    with Client(_base(url), api_key=key, max_retries=0) as client:
+    with Client(url, api_key=key, max_retries=0) as client:
         try:
             client.models()
         except ConnectionLostError as exc:
@@ -152,9 +141,3 @@ def _speaking(url: str) -> Iterator[None]:
         raise RefusalError(f"{url}: {explain(exc)}") from exc
     except ValueError as exc:  # an address that is none
         raise RefusalError(f"{url}: {exc}") from exc
-
-
-def _base(url: str) -> str:
-    """The address without the `/v1` that OpenAI's clients want."""
-    base = url.rstrip("/").removesuffix("/v1")
-    return base if "://" in base else f"http://{base}"

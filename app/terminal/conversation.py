@@ -8,7 +8,6 @@ Invariants:
 """
 
 import difflib
-import uuid
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ from itertools import islice
 
 from app.terminal.reader import Reader
 from app.terminal.screen import Screen
-from splice import Client, Session, SpliceError, Stream, TextDelta, Turn, TurnOptions
+from splice import Client, Session, SpliceError, Stream, Turn
 from splice.errors import APIStatusError, NotFoundError
 
 PROMPT = "> "
@@ -122,7 +121,7 @@ class Conversation:
 
     def _take(self, line: str) -> None:
         if not line.startswith("/") or line.startswith("//"):
-            self._say(line.removeprefix("/"))
+            self._show(self._session.stream(line.removeprefix("/")))
             return
         name, _, rest = line.partition(" ")
         command = self._commands.get(name)
@@ -135,22 +134,13 @@ class Conversation:
 
     # Replies.
 
-    def _say(self, text: str, **options: str | None) -> None:
-        named = uuid.uuid4().hex
-        given: TurnOptions = {"client_turn_id": named}
-        if "parent" in options:
-            given["parent"] = options["parent"]
-        self._show(self._session.stream(text, **given), named)
-
     def _regenerate(self, _: str) -> None:
         if (last := self._last()) is not None:
-            named = uuid.uuid4().hex
-            self._show(self._session.stream_again(last, client_turn_id=named), named)
+            self._show(self._session.stream_again(last))
 
     def _continue(self, _: str) -> None:
         if (last := self._last()) is not None:
-            named = uuid.uuid4().hex
-            self._show(self._session.stream_on(last, client_turn_id=named), named)
+            self._show(self._session.stream_on(last))
 
     def _edit(self, text: str) -> None:
         last = self._last()
@@ -159,7 +149,7 @@ class Conversation:
         if not text:
             text = self._reader.read("edit " + PROMPT, prefill=last.input_text).strip()
         if text:
-            self._say(text, parent=last.parent_id)
+            self._show(self._session.stream(text, parent=last.parent_id))
 
     def _last(self) -> Turn | None:
         head = self._session.refresh().head
@@ -168,32 +158,29 @@ class Conversation:
             return None
         return self._session.turn(head)
 
-    def _show(self, stream: Stream, named: str | None = None) -> None:
-        """Show a reply as it comes; `named` is the turn's `client_turn_id`."""
+    def _show(self, stream: Stream) -> None:
+        """Show a reply as it comes."""
         try:
             with self._screen.reply() as reply:
-                for event in stream:
-                    if isinstance(event, TextDelta):
-                        reply.add(event.delta)
+                for piece in stream.text_stream:
+                    reply.add(piece)
         except KeyboardInterrupt:
             self._is_warned = True
-            self._stop(stream, named)
+            self._stop(stream)
             return
         if stream.turn is not None:
             self._screen.ended(stream.turn)
 
-    def _stop(self, stream: Stream, named: str | None) -> None:
-        turn = stream.turn or find_turn(self._session, named)
-        if turn is None:
+    def _stop(self, stream: Stream) -> None:
+        stopped = stream.stop()
+        if stopped is None:
             self._screen.note("stopped before it began")
             return
-        self._screen.ended(self._session.cancel(turn))
+        self._screen.ended(stopped)
 
     def _stop_all(self, _: str) -> None:
-        running = self._session.refresh().active
-        for turn_id in running:
-            self._session.cancel(turn_id)
-        self._screen.note(f"stopped: {len(running)}" if running else "nothing is being said")
+        stopped = len(self._session.stop())
+        self._screen.note(f"stopped: {stopped}" if stopped else "nothing is being said")
 
     # Sessions.
 
@@ -216,7 +203,7 @@ class Conversation:
         if not title:
             self._screen.note(self._session.info.title or "it has no title")
             return
-        self._session.update(title=title)
+        self._session.rename(title)
         self._screen.note(f"called {title!r}")
 
     def _list(self, _: str) -> None:
@@ -234,7 +221,7 @@ class Conversation:
         if len(turns) > NUM_RECALLED:
             self._screen.note(f"… {len(turns) - NUM_RECALLED} earlier turns")
         for turn in turns[-NUM_RECALLED:]:
-            if turn.status == "in_progress":
+            if turn.status in ("queued", "in_progress"):
                 self._screen.note(turn.input_text)
                 self._show(self._session.resume(turn))
             else:
@@ -248,15 +235,6 @@ class Conversation:
 
     def _quit(self, _: str) -> None:
         self._is_over = True
-
-
-def find_turn(session: Session, named: str | None) -> Turn | None:
-    """The running turn of that `client_turn_id`, whose first event was not read."""
-    for turn_id in session.refresh().active:
-        turn = session.turn(turn_id)
-        if named is not None and turn.raw["splice"]["client_turn_id"] == named:
-            return turn
-    return None
 
 
 def explain(exc: SpliceError) -> str:

@@ -11,7 +11,8 @@ from rich.table import Table
 from rich.text import Text
 
 from app.terminal.markdown import GrowingMarkdown, clean
-from splice.types import Json, SessionInfo, Turn
+from splice import SessionInfo, Turn
+from splice.json_value import Json
 
 _NUMBERS = ("tokens", "computed", "blocks", "shared", "size", "idle")
 _CUTS = {

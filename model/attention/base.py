@@ -47,21 +47,52 @@ class AttentionBackend(Protocol):
         ...
 
 
+class PagedStep(Protocol):
+    """What the attention function needs of the step it is called in."""
+
+    @property
+    def windows(self) -> Sequence[int | None]:
+        """Of each layer, as `observe` found them: what layers say of it by keyword isn't all."""
+        ...
+
+    def attend(
+        self,
+        layer: int,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        spec: AttentionSpec,
+    ) -> torch.Tensor:
+        """Store one layer's key and value `[T, K, D]`, then attend by `query` `[T, H, D]`."""
+        ...
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Step:
-    """What the attention function needs of the step it is called in."""
+    """A step over a cache, by a backend's plan."""
 
     cache: KVCache
     batch: Batch
     plan: AttentionPlan
     windows: Sequence[int | None]
-    """Of each layer, as `observe` found them: what layers say of it by keyword isn't all."""
+
+    def attend(
+        self,
+        layer: int,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        spec: AttentionSpec,
+    ) -> torch.Tensor:
+        """See `PagedStep`."""
+        self.cache.write(layer, self.batch.places, key, value)
+        return self.plan.attend(query, self.cache.layer(layer), spec)
 
 
 class _Options(TypedDict, total=False):
     """What models pass along by keyword; more than this comes and is of no use here."""
 
-    splice_step: Required[Step]
+    splice_step: Required[PagedStep]
     softcap: float | None
 
 
@@ -78,14 +109,13 @@ def paged_attention(
     the output is `[1, T, H, D]`. Causality comes from positions, so the mask is not looked at."""
     step, layer = options["splice_step"], module.layer_idx
     assert isinstance(layer, int)
-    step.cache.write(layer, step.batch.places, key[0].transpose(0, 1), value[0].transpose(0, 1))
     spec = AttentionSpec(
         scaling=query.shape[-1] ** -0.5 if scaling is None else scaling,
         window=step.windows[layer],
         softcap=options.get("softcap"),
     )
-    output = step.plan.attend(query[0].transpose(0, 1), step.cache.layer(layer), spec)
-    return output[None], None
+    queries, keys, values = (x[0].transpose(0, 1) for x in (query, key, value))
+    return step.attend(layer, queries, keys, values, spec)[None], None
 
 
 def register() -> None:

@@ -13,9 +13,10 @@ import torch
 from model.attention.base import AttentionSpec
 from model.batch import Batch
 from model.few_rows import LinearOps
+from model.quantized_linear import QuantizedOps
 
 
-class NativeOps(LinearOps, Protocol):
+class NativeOps(LinearOps, QuantizedOps, Protocol):
     """The compiled operators, as torch shows them."""
 
     def attend(
@@ -30,23 +31,30 @@ class NativeOps(LinearOps, Protocol):
         """Attention into `output`; the options are scaling, window, soft cap and level."""
         ...
 
+    def attend_step(self, kv: torch.Tensor, *tensors: torch.Tensor | float) -> torch.Tensor:
+        """Store one layer's keys and values in `kv`, the whole cache, and attend. What follows are
+        query `[T, H, D]`, key and value `[T, K, D]`, places `[2, T]`, tables and sequences, the
+        layer's number and the options of `attend`; the output is `[T, H, D]`."""
+        ...
+
     def level_names(self) -> str:
         """The levels of instruction sets that this CPU has, ascending, with a space between."""
         ...
 
 
 class CpuPlan:
-    """One step's tables end to end, and where each sequence is in them."""
+    """One step's tables end to end, and where each sequence is in them: of each where its table
+    starts, its first row of T, the one behind its last, and S."""
 
     def __init__(self, batch: Batch, ops: NativeOps, level: int) -> None:
         self._attend = ops.attend
         self._level = level
-        self._tables = torch.cat(batch.tables)
+        self.tables = torch.cat(batch.tables)
         sequences, start = [], 0
         for table, (begin, end), length in zip(batch.tables, batch.spans, batch.ends, strict=True):
             sequences.append((start, begin, end, length))
             start += len(table)
-        self._sequences = torch.tensor(sequences)  # [B, 4]
+        self.sequences = torch.tensor(sequences)  # [B, 4]
 
     def attend(self, query: torch.Tensor, kv: torch.Tensor, spec: AttentionSpec) -> torch.Tensor:
         """See `AttentionPlan`."""
@@ -57,8 +65,8 @@ class CpuPlan:
             output,
             query,
             kv,
-            self._tables,
-            self._sequences,
+            self.tables,
+            self.sequences,
             spec.scaling,
             spec.window or 0,
             spec.softcap or 0.0,

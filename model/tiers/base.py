@@ -8,7 +8,7 @@ Invariants:
     what is read is exactly what was written under that record, or nothing is
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -109,16 +109,24 @@ class Storage(Protocol):
         TierUnavailableError; `into` may hold anything then."""
         ...
 
+    def read_all(self, records: Sequence[Record], into: Sequence[memoryview]) -> Iterator[None]:
+        """As `read`, one after the other, and yield behind each. What was yielded for is right,
+        whatever is raised then."""
+        ...
+
     def remove(self, keys: Sequence[BlockHash]) -> None:
-        """Give records up to make room; an unknown key is ignored."""
+        """Give records up to make room; an unknown key is ignored. Whose bytes they were is
+        forgotten, so when this returns the medium's files have none of them any more."""
         ...
 
     def erase(self, keys: Sequence[BlockHash]) -> None:
-        """As `remove`, and when this returns their bytes can't be found on the medium."""
+        """As `remove`, and when this returns nor has the medium: they are overwritten, keys and
+        all, and that is on the disk."""
         ...
 
-    def verify(self) -> list[Record]:
-        """Read everything; drop and return what is damaged."""
+    def verify(self) -> Iterator[Record | None]:
+        """Read everything there is now, one record a step; drop and yield it if it is damaged, else
+        yield None. Other calls may come between the steps."""
         ...
 
     def close(self) -> None:

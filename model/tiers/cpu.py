@@ -8,6 +8,7 @@ held when that process crashed is found again from the headers.
 Invariants:
     reads, also those of another tier's thread that copies from here, see a slot before or after a
         change, never during one
+    a slot that was given up has no block's bytes any more
     a slot's state is written last, and taken back first: half a record is none
     bytes are given out only if the whole header and the checksum are right
 """
@@ -15,7 +16,7 @@ Invariants:
 import mmap
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -86,7 +87,10 @@ class CpuStorage:
         self._keys: list[BlockHash | None] = []
         self._slots: dict[BlockHash, int] = {}
         self._records: dict[BlockHash, Record] = {}
+        # What their headers must be: quicker to compare with than to make again.
+        self._headers: dict[BlockHash, bytes] = {}
         self._free: list[int] = []
+        self._zeros = bytes(identity.block_bytes)
         self._lock = threading.Lock()
 
     @property
@@ -104,20 +108,19 @@ class CpuStorage:
         return self._slot_bytes
 
     def open(self) -> list[Record]:
-        """Map the memory and read all headers. What can't be told whose it is is wiped."""
+        """Map the memory and read all headers. What isn't a whole record is wiped."""
         self._bytes = self._mapped()
         num_slots = min(self.quota_bytes, len(self._bytes)) // self._slot_bytes
         self._keys = [None] * num_slots
-        self._slots, self._records, self._free = {}, {}, []
+        self._slots, self._records, self._headers, self._free = {}, {}, {}, []
         for slot in reversed(range(num_slots)):
             header = self._format.parse(self._header(slot))
             self._keys[slot] = header.record.key if header else None
             if header and header.is_live and header.record.key not in self._slots:
-                self._slots[header.record.key] = slot
-                self._records[header.record.key] = header.record
+                self._admit(header.record, slot, bytes(self._header(slot)))
             else:
                 self._free.append(slot)
-                if header is None and self._header(slot)[:1] not in (_NEVER_WRITTEN, ERASED):
+                if self._header(slot)[:1] not in (_NEVER_WRITTEN, ERASED):
                     self._wipe(slot)
         return list(self._records.values())
 
@@ -131,68 +134,123 @@ class CpuStorage:
             raise TierUnavailableError(f"the CPU tier's memory can't be mapped: {exc}") from exc
         return memoryview(self._map or b"")
 
+    @property
+    def memory(self) -> memoryview:
+        """All that is mapped; empty while it isn't open."""
+        return self._bytes
+
     def write(self, record: Record, payload: memoryview) -> None:
         """Copy a block's bytes into a free slot."""
         assert payload.nbytes == self._block_bytes
-        with self._lock:
-            self._write(record, payload.cast("B"))
 
-    def _write(self, record: Record, payload: memoryview) -> None:
-        if record.key in self._slots:
-            return
-        if not self._free:
-            raise TierFullError("the CPU tier's memory is used up")
-        slot = self._free.pop()
+        def fill(rooms: Mapping[int, memoryview]) -> None:
+            for room in rooms.values():
+                room[:] = payload.cast("B")
+
+        for _ in self.write_with([record], fill):
+            pass
+
+    def write_with(
+        self, records: Sequence[Record], fill: Callable[[Mapping[int, memoryview]], None]
+    ) -> Iterator[None]:
+        """Take free slots for the records that aren't there yet, as far as there are some, have
+        `fill` put bytes into them by their places in `records`, and yield for each record that is
+        stored then. Raises TierFullError behind the last that had room."""
+        taken = self._take_slots(records)
+        try:
+            fill({place: self._payload(slot) for place, slot in taken.items()})
+            for place, record in enumerate(records):
+                if place in taken:
+                    self._seal(record, taken[place])
+                    del taken[place]
+                elif record.key not in self._slots:
+                    raise TierFullError("the CPU tier's memory is used up")
+                yield
+        finally:
+            for slot in taken.values():
+                self._wipe(slot)
+                self._free.append(slot)
+
+    def _take_slots(self, records: Sequence[Record]) -> dict[int, int]:
+        """Free slots by the records' places; nobody else looks at them until they are sealed."""
+        taken: dict[int, int] = {}
+        for place, record in enumerate(records):
+            is_known = record.key in self._slots or record in records[:place]
+            if is_known or not self._free:
+                continue
+            slot = taken[place] = self._free.pop()
+            at = slot * self._slot_bytes
+            self._bytes[at : at + 1] = DEAD
+            self._keys[slot] = record.key
+            # The key before the bytes, so that half of them can be erased by it after a crash.
+            self._bytes[at + 1 : at + HEADER_BYTES] = self._format.header(record)[1:]
+        return taken
+
+    def _seal(self, record: Record, slot: int) -> None:
+        """What is in the slot is the record from here on."""
         header, at = self._format.header(record), slot * self._slot_bytes
-        self._bytes[at : at + 1] = DEAD
-        self._keys[slot] = record.key
-        # The key before the bytes, so that half of them can be erased by it after a crash.
-        self._bytes[at + 1 : at + HEADER_BYTES] = header[1:]
-        self._payload(slot)[:] = payload
         self._checksum(slot)[:] = record_checksum(header, self._payload(slot))
-        self._bytes[at : at + 1] = header[:1]
+        with self._lock:
+            self._bytes[at : at + 1] = header[:1]
+            self._admit(record, slot, header)
+
+    def _admit(self, record: Record, slot: int, header: bytes) -> None:
         self._slots[record.key] = slot
         self._records[record.key] = record
+        self._headers[record.key] = header
 
     def read(self, record: Record, into: memoryview) -> None:
         """Copy a block's bytes out and verify the copy, which is in the CPU's cache then. Any
         thread may read."""
         into = into.cast("B")
         with self._lock:
-            slot = self._slots.get(record.key)
-            if slot is not None:
-                into[:] = self._payload(slot)
+            slot = self._slot_of(record)
+            into[:] = self._payload(slot)
             self._verify(record, slot, into)
 
-    def payload_view(self, record: Record) -> memoryview:
-        """A block's bytes where they are, verified; read-only, and right until the record is
-        removed or erased, so for the thread that does so. Raises RecordLostError."""
-        with self._lock:
-            slot = self._slots.get(record.key)
-            payload = self._payload(slot) if slot is not None else memoryview(b"")
-            self._verify(record, slot, payload)
-            return payload.toreadonly()
+    def read_all(self, records: Sequence[Record], into: Sequence[memoryview]) -> Iterator[None]:
+        """One after the other."""
+        for record, buffer in zip(records, into, strict=True):
+            self.read(record, buffer)
+            yield
 
-    def _verify(self, record: Record, slot: int | None, payload: memoryview) -> None:
+    def payload_view(self, record: Record) -> memoryview:
+        """A block's bytes where they are, verified; not to be written, and right until the record
+        is removed or erased, so for the thread that does so. Raises RecordLostError."""
+        with self._lock:
+            slot = self._slot_of(record)
+            payload = self._payload(slot)
+            self._verify(record, slot, payload)
+            return payload
+
+    def _slot_of(self, record: Record) -> int:
+        slot = self._slots.get(record.key)
         if slot is None:
             raise RecordLostError("there is no such record")
-        header = self._header(slot)
-        is_right = self._format.nonce_of(header, record) is not None
-        if not is_right or record_checksum(header, payload) != self._checksum(slot):
+        return slot
+
+    def _verify(self, record: Record, slot: int, payload: memoryview) -> None:
+        at = slot * self._slot_bytes
+        head = bytes(self._bytes[at : at + HEADER_BYTES + CHECKSUM_BYTES])
+        header = self._headers[record.key]
+        is_right = self._records[record.key] == record
+        if not is_right or head != header + record_checksum(header, payload):
             self._wipe(slot)
             self._release(record.key)
             raise RecordLostError("a record in the CPU tier's memory isn't what was written")
 
     def remove(self, keys: Sequence[BlockHash]) -> None:
-        """Give the records' slots up; their bytes stay until a slot is written again."""
+        """Give the records' slots up, and fill them with zeros."""
         with self._lock:
             for key in self._slots.keys() & set(keys):
-                at = self._slots[key] * self._slot_bytes
-                self._bytes[at : at + 1] = DEAD
+                slot = self._slots[key]
+                # Still found by its key if this is all that is done of it.
+                self._payload(slot)[:] = self._zeros
+                self._bytes[slot * self._slot_bytes :][:1] = DEAD
                 self._release(key)
 
     def erase(self, keys: Sequence[BlockHash]) -> None:
-        """Overwrite every copy with zeros, slots that were given up before too."""
+        """Overwrite slots that were given up before, too."""
         doomed = set(keys)
         with self._lock:
             for slot, key in enumerate(self._keys):
@@ -201,20 +259,22 @@ class CpuStorage:
             for key in self._slots.keys() & doomed:
                 self._release(key)
 
-    def verify(self) -> list[Record]:
+    def verify(self) -> Iterator[Record | None]:
         """Read every record."""
-        damaged = []
         for record in list(self._records.values()):
-            try:
-                self.payload_view(record)
-            except RecordLostError:
-                damaged.append(record)
-        return damaged
+            if record.key in self._records:
+                try:
+                    self.payload_view(record)
+                except RecordLostError:
+                    yield record
+                else:
+                    yield None
 
     def close(self) -> None:
         """Let go of the memory; its owner keeps it, and the next process finds what is in it."""
         with self._lock:
             self._keys, self._slots, self._records, self._free = [], {}, {}, []
+            self._headers = {}
             self._bytes.release()
             self._bytes = memoryview(b"")
         if self._map is not None:
@@ -225,7 +285,7 @@ class CpuStorage:
 
     def _release(self, key: BlockHash) -> None:
         self._free.append(self._slots.pop(key))
-        del self._records[key]
+        del self._records[key], self._headers[key]
 
     def _wipe(self, slot: int) -> None:
         at = slot * self._slot_bytes

@@ -5,7 +5,7 @@ Invariants:
     bytes are given out only if key, parent, position, tokens, identity and checksum are right
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from model.messages import TierName
@@ -116,12 +116,40 @@ class DiskStorage:
 
     def read(self, record: Record, into: memoryview) -> None:
         """Read header, payload and checksum in one call, the payload where it is wanted."""
-        assert into.nbytes == self._block_bytes
-        place = self._log.find(record.key)
-        if place is None:
+        for _ in self.read_all([record], [into]):
+            pass
+
+    def read_all(self, records: Sequence[Record], into: Sequence[memoryview]) -> Iterator[None]:
+        """A segment is opened once for those of its records that follow each other."""
+        buffers = [buffer.cast("B") for buffer in into]
+        assert all(buffer.nbytes == self._block_bytes for buffer in buffers)
+        places = self._places_of(records)
+        stored = [self._sealed] * len(places) if self._cipher else buffers
+        num_read = 0
+        with medium_errors(self.path):
+            try:
+                for nonce in self._log.read_all(places, stored[: len(places)]):
+                    place, record, buffer = places[num_read], records[num_read], buffers[num_read]
+                    self._admit(place, record, nonce, buffer)
+                    num_read += 1
+                    yield
+            except FileNotFoundError as exc:
+                self._log.drop(places[num_read].segment)
+                raise RecordLostError(f"{self.path}: a segment is gone") from exc
+        if num_read < len(records):
             raise RecordLostError("there is no such record")
-        into = into.cast("B")
-        nonce = self._read(place, self._sealed if self._cipher else into)
+
+    def _places_of(self, records: Sequence[Record]) -> list[Place]:
+        """Where they are, up to the first that isn't there."""
+        places: list[Place] = []
+        for record in records:
+            if (place := self._log.find(record.key)) is None:
+                break
+            places.append(place)
+        return places
+
+    def _admit(self, place: Place, record: Record, nonce: bytes | None, into: memoryview) -> None:
+        """Check and unseal what was read last."""
         try:
             if nonce is None or place.record != record:
                 raise RecordLostError(f"{self.path}: a record isn't what was written")
@@ -132,22 +160,14 @@ class DiskStorage:
             self._log.lose(place)
             raise
 
-    def _read(self, place: Place, stored: memoryview) -> bytes | None:
-        with medium_errors(self.path):
-            try:
-                return self._log.read(place, stored)
-            except FileNotFoundError as exc:
-                self._log.drop(place.segment)
-                raise RecordLostError(f"{self.path}: a segment is gone") from exc
-
     def remove(self, keys: Sequence[BlockHash]) -> None:
-        """Mark the records dead. A segment without live ones is deleted, others keep their bytes
-        until room is needed."""
+        """Mark the records dead, and let go of their bytes. A segment without live ones is
+        deleted; the places of others are used for room when it is needed."""
         with medium_errors(self.path):
             self._log.bury(keys)
 
     def erase(self, keys: Sequence[BlockHash]) -> None:
-        """Overwrite every copy, dead ones too, through to the disk.
+        """Overwrite every copy through to the disk, and what else is there of dead ones.
 
         What file system and device keep of bytes that were cut off, deleted or overwritten is out
         of reach; encryption is what helps against that. After a TierUnavailableError call again.
@@ -155,16 +175,18 @@ class DiskStorage:
         with medium_errors(self.path):
             self._log.wipe(keys)
 
-    def verify(self) -> list[Record]:
+    def verify(self) -> Iterator[Record | None]:
         """Read every record."""
         into = memoryview(bytearray(self._block_bytes))
-        damaged = []
         for place in self._log.places():
+            if self._log.find(place.record.key) is None:
+                continue  # it was given up since
             try:
                 self.read(place.record, into)
             except RecordLostError:
-                damaged.append(place.record)
-        return damaged
+                yield place.record
+            else:
+                yield None
 
     def close(self) -> None:
         """Put everything on the disk and let go of the folder, that in any case."""

@@ -13,7 +13,7 @@ import errno
 import fcntl
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -159,22 +159,21 @@ class _Foreign:
 
 def collect_foreign(
     root: Path, identity: Identity, *, quota_bytes: int, max_age_s: float, now: float
-) -> list[Path]:
-    """Remove other identities' folders that nobody uses; which they were.
+) -> Iterator[Path | None]:
+    """Remove other identities' folders that nobody uses, a file a step; yielded is each that is
+    gone, and None at the other steps.
 
     The least recently used goes first, as long as all folders together are over the quota; one that
     wasn't used for `max_age_s` goes in any case. `now` is wall-clock seconds. Raises
     TierUnavailableError.
     """
-    removed: list[Path] = []
     with medium_errors(root):
         total = folder_bytes(root)
         for folder in _foreign(root, identity):
             is_old = now - folder.used_at > max_age_s
-            if (is_old or total > quota_bytes) and remove_folder(folder.path):
-                removed.append(folder.path)
+            if (is_old or total > quota_bytes) and (yield from _removing(folder.path)):
                 total -= folder.num_bytes
-    return removed
+                yield folder.path
 
 
 def folder_bytes(path: Path) -> int:
@@ -199,15 +198,25 @@ def _foreign(root: Path, identity: Identity) -> list[_Foreign]:
 
 def remove_folder(path: Path) -> bool:
     """Remove a folder with all that is in it; whether it could be: not while its lock is held."""
+    steps = _removing(path)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return bool(end.value)
+
+
+def _removing(path: Path) -> Generator[None, None, bool]:
+    """As `remove_folder`, a file a step."""
     try:
         with suppress(FileNotFoundError):
             fd = os.open(path / LOCK_NAME, os.O_RDWR | os.O_CLOEXEC)
             try:
                 _flock(fd, path)
                 # The lock last: a folder without one would never be found again.
-                for file in path.iterdir():
-                    if file.name != LOCK_NAME:
-                        file.unlink()
+                for file in [file for file in path.iterdir() if file.name != LOCK_NAME]:
+                    file.unlink()
+                    yield
                 shutil.rmtree(path)
             finally:
                 os.close(fd)

@@ -1,11 +1,13 @@
 """Other identities' folders beside our own: what a model that was served before has left.
 
 Their blocks are of no use here, but their conversations can be deleted here, and their bytes count
-towards the quota. All of it blocks, so it is done on the disk tier's thread.
+towards the quota. All of it blocks and may take long, so each call gives an iterator, whose steps
+the disk tier's thread takes one after the other, with what is urgent in between.
 """
 
 import logging
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 from model.tiers.base import Identity, Record, TierError
@@ -26,6 +28,7 @@ logger = logging.getLogger(__name__)
 
 MAX_AGE_S = 7 * 86400.0
 """What nobody used for so long goes, even where there is room."""
+_ERASED_AT_ONCE = 16
 
 
 class ForeignFolders:
@@ -39,38 +42,37 @@ class ForeignFolders:
         self._quota_bytes = quota_bytes
         self._cipher = cipher
 
-    def collect(self, now: float) -> int:
-        """Remove what is old, or too much; how many folders. `now` is wall-clock seconds. Raises
-        TierUnavailableError."""
-        removed = collect_foreign(
+    def collect(self, now: float) -> Iterator[Path | None]:
+        """Remove what is old, or too much, and yield the folders that are gone, None between. `now`
+        is wall-clock seconds. Raises TierUnavailableError."""
+        for path in collect_foreign(
             self._root,
             self._identity,
             quota_bytes=self._quota_bytes,
             max_age_s=MAX_AGE_S,
             now=now,
-        )
-        for path in removed:
-            logger.info("removed %s, which another model left behind", path)
-        return len(removed)
+        ):
+            if path is not None:
+                logger.info("removed %s, which another model left behind", path)
+            yield path
 
-    def conversations(self) -> frozenset[str]:
-        """Whoever the folders name. Raises TierUnavailableError."""
-        found: set[str] = set()
+    def conversations(self) -> Iterator[frozenset[str]]:
+        """Whom each folder names. Raises TierUnavailableError."""
         for identity in foreign_identities(self._root, self._identity):
-            found |= conversations_in(self._root, identity)
-        return frozenset(found)
+            yield conversations_in(self._root, identity)
 
-    def release(self, conversation_id: str) -> None:
+    def release(self, conversation_id: str) -> Iterator[None]:
         """Erase what only this conversation has in each of them. A folder that another process uses
         is that one's own to clean; another that can't be cleaned is left to `collect`."""
         for identity in foreign_identities(self._root, self._identity):
             if conversation_id in conversations_in(self._root, identity):
                 try:
-                    self._release(identity, conversation_id)
+                    yield from self._release(identity, conversation_id)
                 except TierError as exc:
                     logger.warning("%s stays as it is: %s", identity.fingerprint, exc)
+            yield
 
-    def _release(self, identity: Identity, conversation_id: str) -> None:
+    def _release(self, identity: Identity, conversation_id: str) -> Iterator[None]:
         path = identity_folder(self._root, identity)
         before = (path / LOCK_NAME).stat()
         room = 2 * folder_bytes(path) + (1 << 20)
@@ -78,7 +80,8 @@ class ForeignFolders:
         try:
             records = storage.open()
             if records:
-                _release_from(storage, records, HoldLog(self._root, identity), conversation_id)
+                holds = HoldLog(self._root, identity)
+                yield from _release_from(storage, records, holds, conversation_id)
         finally:
             storage.close()
         if not records:  # sealed with another key, perhaps: nothing in it can be told apart
@@ -90,11 +93,15 @@ class ForeignFolders:
 
 def _release_from(
     storage: DiskStorage, records: list[Record], holds: HoldLog, conversation_id: str
-) -> None:
+) -> Iterator[None]:
+    yield  # behind what opening took
     tree = RecordTree()
     tree.rebuild(records)
     for hold in holds.open():
         tree.hold(hold)
-    storage.erase([record.key for record in tree.release(conversation_id)])
+    doomed = [record.key for record in tree.release(conversation_id)]
+    for start in range(0, len(doomed), _ERASED_AT_ONCE):
+        storage.erase(doomed[start : start + _ERASED_AT_ONCE])
+        yield
     holds.drop(conversation_id)
     holds.close()

@@ -1,20 +1,22 @@
 """One append-only file of equally long records behind a header that says whose they are.
 
-A file is opened for each call: descriptors don't run out, and one that was deleted is noticed. The
-calls raise OSError; FileNotFoundError says that the segment is gone.
+A file is opened for each call: descriptors don't run out, and one that was deleted is noticed (a
+run of reads is one call). The calls raise OSError; FileNotFoundError says that the segment is gone.
 
 Invariants:
     `keys` has one entry a slot: the key of the bytes in it, dead or live; None if there is nothing
-    a slot is written once, whole or not at all; after that only its state changes, or it is wiped
+    a slot is written once, whole or not at all; after that it is given up, or wiped
+    a slot that was given up has a header and no bytes behind it
 """
 
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 
 from model.prefix_index import BlockHash
 from model.tiers.base import Identity
 from model.tiers.folder import LockedFolder
+from model.tiers.holes import punch
 from model.tiers.records import (
     DEAD,
     ERASED,
@@ -119,19 +121,28 @@ class Segment:
         self.num_live += 1
         return len(self.keys) - 1
 
-    def read(self, slot: int, into: Sequence[bytearray | memoryview]) -> bool:
-        """Fill the buffers with a record's bytes, in one call; whether there were as many."""
+    @contextmanager
+    def opened(self) -> Iterator[int]:
+        """The file's descriptor, to `read` from."""
         fd = self._folder.open_file(self._name, os.O_RDONLY)
         try:
-            return os.preadv(fd, into, self.offset(slot)) == self._record_bytes
+            yield fd
         finally:
             os.close(fd)
 
+    def read(self, fd: int, slot: int, into: Sequence[bytearray | memoryview]) -> bool:
+        """Fill the buffers with a record's bytes, in one call; whether there were as many."""
+        return os.preadv(fd, into, self.offset(slot)) == self._record_bytes
+
     def mark_dead(self, slots: Sequence[int]) -> None:
-        """Note on the medium that the slots' records were given up."""
+        """Note on the medium that the slots' records were given up; but for their headers nothing
+        is in the file any more."""
         with self._folder.file(self._name, os.O_WRONLY) as fd:
             for slot in slots:
-                os.pwrite(fd, DEAD, self.offset(slot))
+                start = self.offset(slot)
+                # First the bytes: what is found whole later was not given up.
+                punch(fd, start + HEADER_BYTES, self._record_bytes - HEADER_BYTES)
+                os.pwrite(fd, DEAD, start)
 
     def wipe(self, slots: Sequence[int]) -> None:
         """Overwrite the slots with zeros, through to the disk."""

@@ -14,9 +14,10 @@ Invariants:
 
 import errno
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import groupby
 
 from model.prefix_index import BlockHash
 from model.tiers.base import Record, TierFullError
@@ -164,10 +165,20 @@ class SegmentLog:
             self._newest = self._segments[segment.number] = segment
         return self._newest
 
-    def read(self, place: Place, payload: memoryview) -> bytes | None:
-        """Fill `payload` with the stored bytes; the nonce, or None if anything isn't what was
-        written. The header is what `header_bytes` has until the next read."""
-        if not place.segment.read(place.slot, [self._header, payload, self._checksum]):
+    def read_all(
+        self, places: Sequence[Place], payloads: Sequence[memoryview]
+    ) -> Iterator[bytes | None]:
+        """Fill each payload with the stored bytes, one after the other, and yield the nonce, or
+        None if anything isn't what was written. The header is what `header_bytes` has until the
+        next step."""
+        pairs = zip(places, payloads, strict=True)
+        for segment, members in groupby(pairs, key=lambda pair: pair[0].segment):
+            with segment.opened() as fd:
+                for place, payload in members:
+                    yield self._read(fd, place, payload)
+
+    def _read(self, fd: int, place: Place, payload: memoryview) -> bytes | None:
+        if not place.segment.read(fd, place.slot, [self._header, payload, self._checksum]):
             return None
         if record_checksum(self._header, payload) != self._checksum:
             return None
@@ -190,7 +201,7 @@ class SegmentLog:
     def _move(self, place: Place) -> None:
         payload = memoryview(bytearray(self._format.payload_bytes))
         try:
-            is_right = self.read(place, payload) is not None
+            is_right = next(self.read_all([place], [payload])) is not None
         except OSError as exc:
             if exc.errno not in (errno.EIO, errno.ENOENT):
                 raise

@@ -7,16 +7,15 @@ Invariants:
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Protocol
 
 from model.eviction import Score
 from model.messages import TierName, TierStats
 from model.prefix_index import BlockHash
 from model.tiers.base import Hold, Holds, Record, RecordLostError, Storage, TierError, TierFullError
-from model.tiers.transfers import Errand, Item, Job, Transfer, Urgency
+from model.tiers.jobs import Chore, Errand, Item, Job, JobRunner, Transfer, Urgency
 from model.tiers.tree import Cut, RecordTree, Worth
 
 logger = logging.getLogger(__name__)
@@ -25,24 +24,6 @@ _FIRST_PAUSE_S = 5.0
 _MAX_PAUSE_S = 600.0
 _EVICTION_SHARE = 50
 """At least a fiftieth of the room is made at once, for each time all leaves are looked at."""
-
-
-class JobRunner(Protocol):
-    """What a tier needs of `transfers.Transfers`."""
-
-    storage: Storage
-
-    def start(self, job: Job) -> None:
-        """Queue a job."""
-        ...
-
-    def take_done(self) -> list[Job]:
-        """The jobs that are over since the last call."""
-        ...
-
-    def close(self, timeout_s: float) -> bool:
-        """Carry out what is queued, then close the medium; whether it was done in time."""
-        ...
 
 
 @dataclass(slots=True)
@@ -298,22 +279,34 @@ class Tier:
 
     def verify(self, on_done: Callable[[int], None]) -> None:
         """Read everything, which takes as long as it takes, and drop what is damaged; `on_done` is
-        told how many records that were."""
+        told how many records that were, before the medium failed if it did."""
 
-        def drop(damaged: object) -> None:
-            assert isinstance(damaged, list)
+        def drop(damaged: Sequence[object], *, is_all: bool) -> None:
             for record in damaged:
+                assert isinstance(record, Record)
                 self.lose(record)
             on_done(len(damaged))
 
-        self._errand(lambda storage: storage.verify(), Urgency.SPILL, drop)
+        self.run(lambda storage: storage.verify(), drop)
 
     def run(
-        self, action: Callable[[Storage], object], on_done: Callable[[object], None] | None = None
+        self,
+        action: Callable[[Storage], Iterator[object]],
+        on_end: Callable[..., None] | None = None,
     ) -> None:
-        """Have something done on the medium's thread, behind what is urgent; `on_done` gets what
-        came of it, unless it failed."""
-        self._errand(action, Urgency.SPILL, on_done)
+        """Have something done on the medium's thread step by step, letting what is urgent in
+        between; `on_end` gets what the steps gave but for None, and `is_all`: whether none failed.
+        """
+
+        def end(*, is_all: bool) -> None:
+            assert isinstance(chore.result, list | None)
+            if on_end is not None:
+                on_end(chore.result or [], is_all=is_all)
+
+        chore = Chore(self.name, Urgency.SPILL, action)
+        chore.on_done = lambda _: end(is_all=True)
+        chore.on_failed = partial(end, is_all=False)
+        self._orders.append(chore)
 
     def lose(self, record: Record) -> None:
         """A record isn't what was written: it goes, and what lies behind it."""
@@ -338,7 +331,9 @@ class Tier:
     def _remove(self, records: Sequence[Record]) -> None:
         keys = [record.key for record in records]
         if keys:
-            self._errand(lambda storage: storage.remove(keys), Urgency.SPILL)
+            # What could not be removed can still be told apart as long as its key is known.
+            failed = partial(self._unerased.update, keys)
+            self._errand(lambda storage: storage.remove(keys), Urgency.SPILL, on_failed=failed)
 
     def _erase(self, records: Sequence[Record]) -> None:
         self._erase_keys([record.key for record in records])

@@ -68,6 +68,7 @@ async def test_a_loop_of_twenty_calls_computes_the_sum_of_what_is_new(tmp_path, 
         spans = await store.spans(responses[-1]["id"]) if is_stored else ()
 
     computed = sum(r["splice"]["metrics"]["rows_computed"] for r in responses)
+    assert computed == engine.runner.num_rows
     last = responses[-1]["usage"]
     logged = sum(len(span.ids) for span in spans) or last["total_tokens"]
     assert logged == last["total_tokens"]

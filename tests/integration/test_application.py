@@ -58,6 +58,20 @@ def _create(session_id, text="hi", **fields):
     return {"type": "response.create", "conversation": session_id, "input": text, **fields}
 
 
+async def test_what_was_deleted_while_the_engine_was_away_goes_when_it_is_back(engine, tmp_path):
+    async with running(engine, tmp_path) as (client, _):
+        await _new_session(client)
+        engine.is_up = False
+        engine.stored = {"conv_of_a_session_that_is_gone"}
+
+        engine.comes_back()
+
+        async with asyncio.timeout(10):  # and not a minute
+            while not engine.released:  # noqa: ASYNC110 - the sweeper's task says nothing
+                await asyncio.sleep(0)
+    assert engine.released == ["conv_of_a_session_that_is_gone"]
+
+
 async def test_a_conversation_goes_on_over_rest_and_sockets_and_a_restart(engine, tmp_path):
     async with running(engine, tmp_path) as (client, _), client.ws_connect("/v1/ws") as ws:
         session_id = await _new_session(client)

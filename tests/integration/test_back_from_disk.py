@@ -60,16 +60,22 @@ class Talk:
         assert turn["status"] == "incomplete", turn  # as long as it may be
         return turn
 
+    async def sessions(self):
+        """All there are, page by page."""
+        page = await self.ask("GET", "/sessions?limit=100")
+        found = page["data"]
+        while page["has_more"]:
+            page = await self.ask("GET", f"/sessions?limit=100&after={page['last_id']}")
+            found += page["data"]
+        return found
+
     async def stored(self, num_conversations: int) -> None:
         """Wait until so many are on the disk, each with its newest turn."""
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(60 + num_conversations):
             while True:
-                listed = (await self.ask("GET", "/sessions?limit=100"))["data"]
-                places = [(s["kv"] or {}).get("stored_in") for s in listed]
-                if places.count(["disk"]) == min(num_conversations, 100):
-                    (tier,) = (await self.ask("GET", "/cache"))["tiers"]
-                    if tier["num_conversations"] == num_conversations:
-                        return
+                places = [(s["kv"] or {}).get("stored_in") for s in await self.sessions()]
+                if places.count(["disk"]) == num_conversations:
+                    return
                 await asyncio.sleep(0.2)
 
 
@@ -78,7 +84,9 @@ def assert_came_back(before, turns):
     what is new was computed."""
     num_known = sum(turn["usage"]["total_tokens"] - 1 for turn in before)
     metrics = [turn["splice"]["metrics"] for turn in turns]
-    assert sum(m["kv"]["reused"] for m in metrics) >= 0.95 * num_known
+    num_reused = sum(m["kv"]["reused"] for m in metrics)
+    print(f"{len(turns)} conversations: {num_reused:,} of {num_known:,} tokens came back")
+    assert num_reused >= 0.95 * num_known
     for turn, m in zip(turns, metrics, strict=True):
         # The first to come back brings what all share with it.
         assert m["kv"]["disk"] > 0, m
@@ -132,7 +140,9 @@ async def live_twice(folder, model, num_conversations):
 
 
 @pytest.mark.parametrize(
-    "num_conversations", [8, pytest.param(200, marks=pytest.mark.full)], ids=["few", "200"]
+    "num_conversations",
+    [8, pytest.param(200, marks=[pytest.mark.full, pytest.mark.timeout(2400)])],
+    ids=["few", "200"],
 )
 async def test_all_come_back_and_go_on_as_if_nothing_had_happened(
     tmp_path, model, num_conversations

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from benchmarks import reuse
+from benchmarks import packing, reuse
 from tests.support.fake_engine import INFO
 from tests.support.tiny_gguf import write_tiny_gguf
 
@@ -44,3 +44,27 @@ def test_reuse_gives_every_sample_as_json(arguments, capsys):
     for history in document["histories"]:
         assert [s["rows"] for s in history["kept"]] == [6, 6]
         assert all(s["first_token_s"] > 0 for s in (*history["kept"], *history["dropped"]))
+
+
+def test_packing_prints_each_figure_with_every_bound(arguments, capsys):
+    small = [
+        "--rounds",
+        "1",
+        "--chats",
+        "2",
+        "--turns",
+        "2",
+        "--first-tokens",
+        "9",
+        "--replies",
+        "2",
+    ]
+    long = ["--long-tokens", "120", "--num-blocks", "64", "--num-threads", "1"]
+
+    assert packing.main([*arguments[:4], *small, *long, "--bounds", "0.05,9"]) == 0
+
+    head, _, *rows = capsys.readouterr().out.strip().splitlines()
+    assert head.startswith("| | 0.05 s | 9 s |")
+    assert [row.split("|")[1].split(":")[0] for row in rows] == [" chats"] * 4 + [
+        " long prompt"
+    ] * 4

@@ -3,6 +3,7 @@
 import openai
 import pytest
 
+from tests.support.fake_engine import FakeReply
 from tests.support.whole_front import serving_whole
 
 ONE = {"type": "message", "role": "user", "content": "one"}
@@ -138,3 +139,46 @@ async def test_what_is_to_be_included_may_be_spelt_either_way(front, client, spe
     path = f"/v1/conversations/{made.id}/items?{spelling}=message.output_text.logprobs"
     status, answer = await front.call("GET", path)
     assert (status, answer["error"]["param"]) == (400, "include")
+
+
+async def test_every_page_of_a_branch_across_a_fork_has_its_items_once(front, client):
+    made = await client.conversations.create(items=[{"role": "user", "content": "zero"}])
+    for text in ("one", "two"):
+        await client.responses.create(input=text, conversation=made.id)
+    head = (await front.call("GET", f"/v1/sessions/{made.id}"))[1]["head"]
+    (await front.call("POST", f"/v1/sessions/{made.id}/turns/{head}/regenerate"))
+    fork = (await front.call("POST", f"/v1/sessions/{made.id}/fork", json={}))[1]["id"]
+    await client.responses.create(input="three", conversation=fork)
+    gone = [item async for item in client.conversations.items.list(fork, order="asc")][1]
+    # What lies before the fork is the origin's: taken out there, it is gone from the fork's, too.
+    await client.conversations.items.delete(gone.id, conversation_id=made.id)
+
+    expected = ["zero", "Hello", "two", "Hello", "three", "Hello"]
+    for limit in (1, 2, 4, 100):
+        for order, texts in (("asc", expected), ("desc", expected[::-1])):
+            pages = client.conversations.items.list(fork, order=order, limit=limit)
+            items = [item async for item in pages]
+            assert [item.content[0].text for item in items] == texts
+            assert len({item.id for item in items}) == len(items)
+
+
+@pytest.mark.parametrize("items", [[], [{"role": "user", "content": "x"}]])
+async def test_a_page_behind_an_item_that_is_not_there_is_refused(front, client, items):
+    made = await client.conversations.create(items=items)
+
+    status, answer = await front.call("GET", f"/v1/conversations/{made.id}/items?after=msg_0")
+
+    assert (status, answer["error"]["param"]) == (400, "after")
+
+
+async def test_a_running_turn_is_no_part_of_the_conversation_yet(front, client):
+    made = await client.conversations.create()
+    front.engine.replies.append(FakeReply(pieces=("a", "b"), holds_after=1))
+    running = await client.responses.create(input="x", conversation=made.id, background=True)
+    await front.engine.held(running.id)
+
+    assert (await client.conversations.items.list(made.id)).data == []
+    front.engine.let_go()
+    async for _ in await client.responses.retrieve(running.id, stream=True):
+        pass
+    assert len((await client.conversations.items.list(made.id)).data) == 2

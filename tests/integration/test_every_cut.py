@@ -7,6 +7,8 @@ import orjson
 import pytest
 
 from tests.support.fake_engine import FakeReply
+from tests.support.front_end import receive
+from tests.support.open_responses import judge_sse, judge_stream
 from tests.support.whole_front import serving_whole
 
 TOOL = {"type": "function", "name": "look", "parameters": {"type": "object"}}
@@ -28,16 +30,10 @@ async def front(tmp_path):
         yield front
 
 
-def read(raw):
-    lines = [line[6:] for line in raw.decode().splitlines() if line.startswith("data: ")]
-    assert lines[-1] == "[DONE]"
-    return [orjson.loads(line) for line in lines[:-1]]
-
-
 async def events_of(front, response_id, after=-1):
     path = f"/v1/responses/{response_id}?stream=true&starting_after={after}"
     async with front.client.get(path) as answer:
-        return read(await answer.read())
+        return judge_sse(await answer.read())
 
 
 async def begin(front, pieces=PIECES, holds_after=None):
@@ -75,7 +71,7 @@ async def test_resumed_behind_any_event_it_goes_on_with_the_next(front):
     live = await asyncio.gather(*readers)
 
     whole = await events_of(front, response_id)
-    assert [event["sequence_number"] for event in whole] == list(range(len(whole)))
+    judge_stream(whole)
     assert said(whole) == shown(whole[-1]["response"])
     assert [item["type"] for item in whole[-1]["response"]["output"]] == [
         "reasoning",
@@ -98,7 +94,7 @@ async def test_cancelled_behind_any_piece_it_keeps_what_it_said(front, num_piece
     live, stored = await reading, await events_of(front, response_id)
 
     assert live == stored
-    assert [event["sequence_number"] for event in live] == list(range(len(live)))
+    judge_stream(live)
     last = live[-1]
     assert (last["type"], last["response"]["status"]) == ("response.incomplete", "cancelled")
     assert said(live) == shown(last["response"])
@@ -118,6 +114,57 @@ async def test_left_behind_any_event_it_ends_without_a_gap(front):
                 await answer.content.readuntil(b"\n\n")
             answer.close()
         events = await events_of(front, response_id)
-        assert [event["sequence_number"] for event in events] == list(range(len(events)))
+        judge_stream(events)
         assert events[-1]["type"] in ("response.completed", "response.incomplete")
         assert said(events) == shown(events[-1]["response"])
+
+
+async def test_lost_behind_any_event_and_resumed_nothing_is_missing_and_nothing_told_twice(front):
+    whole = await events_of(front, await begin(front))
+    texts = [text for _, text in sorted(said(whole).items())]
+    for number in range(len(whole) - 1):  # behind the last, it is told again
+        front.engine.replies.append(FakeReply(pieces=PIECES))
+        body = {"input": "x", "stream": True, "background": True, "tools": [TOOL]}
+        async with front.client.post("/v1/responses", json=body) as answer:
+            seen = []
+            for _ in range(number + 1):
+                frame = await answer.content.readuntil(b"\n\n")
+                seen.append(orjson.loads(frame.partition(b"data: ")[2]))
+            answer.close()
+        response_id = seen[0]["response"]["id"]
+        seen += await events_of(front, response_id, seen[-1]["sequence_number"])
+        judge_stream(seen)
+        assert sorted(said(seen).values()) == sorted(texts)
+
+
+@pytest.mark.parametrize("is_background", [False, True])
+async def test_a_socket_lost_behind_any_event_leaves_one_sequence(front, is_background):
+    whole = await events_of(front, await begin(front))
+    num_events = len(whole) - (not is_background)  # then nothing is queued
+    for number in range(num_events - 1):  # behind the last, it is told again
+        front.engine.replies.append(FakeReply(pieces=PIECES))
+        body = {"input": "x", "background": is_background, "tools": [TOOL]}
+        async with front.client.ws_connect("/v1/responses") as ws:
+            await ws.send_json({"type": "response.create", **body})
+            seen = [await receive(ws) for _ in range(number + 1)]
+        response_id = seen[0]["response"]["id"]
+        seen += await events_of(front, response_id, seen[-1]["sequence_number"])
+        last = judge_stream(seen)
+        assert last["status"] in (("completed",) if is_background else ("completed", "cancelled"))
+        assert said(seen) == shown(last)
+
+
+@pytest.mark.parametrize("num_pieces", range(len(PIECES) + 1))
+async def test_cancelled_by_a_frame_behind_any_piece_it_keeps_what_it_said(front, num_pieces):
+    front.engine.replies.append(FakeReply(pieces=PIECES, holds_after=num_pieces))
+    async with front.client.ws_connect("/v1/responses") as ws:
+        await ws.send_json({"type": "response.create", "input": "x", "tools": [TOOL]})
+        seen = [await receive(ws)]
+        response_id = seen[0]["response"]["id"]
+        await front.engine.held(response_id)
+        await ws.send_json({"type": "response.cancel", "response_id": response_id})
+        while not seen[-1]["type"].startswith("response.incomplete"):
+            seen.append(await receive(ws))
+
+    assert judge_stream(seen)["status"] == "cancelled"
+    assert seen == await events_of(front, response_id)

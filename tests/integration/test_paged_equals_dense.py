@@ -20,7 +20,7 @@ from tests.support.live_server import MODELS
 
 pytestmark = pytest.mark.timeout(300)
 
-NUM_BLOCKS, REPLY_TOKENS = 18, 12
+NUM_BLOCKS, REPLY_TOKENS = 15, 12
 OPENING = "<|im_start|>system\nYou are brief.<|im_end|>"
 TURN = "\n<|im_start|>user\n{}<|im_end|>\n<|im_start|>assistant\n"
 

@@ -3,16 +3,13 @@
 import json
 import re
 import shutil
-import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
-README = (ROOT / "README.md").read_text(encoding="utf-8")
-EXAMPLES = re.findall(r"^```(python|bash)\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
-DOCUMENTED_URL = "http://127.0.0.1:8000"
+from tests.support.examples import DOCUMENTED_URL, ROOT, examples_of, run, run_python
+
+EXAMPLES = examples_of("README.md")
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -31,12 +28,6 @@ def folder_with_curl(tmp_path):
     return tmp_path
 
 
-def run(command, folder, environ):
-    return subprocess.run(
-        command, cwd=folder, env=environ, capture_output=True, text=True, timeout=240, check=False
-    )
-
-
 def test_the_readme_has_an_example_for_each_way_in():
     languages = [language for language, _ in EXAMPLES]
 
@@ -50,10 +41,7 @@ def test_the_readme_has_an_example_for_each_way_in():
     ids=["client", "openai", "websocket"],
 )
 def test_a_python_example_runs(live_server, tmp_path, source):
-    example = tmp_path / "example.py"
-    example.write_text(source.replace(DOCUMENTED_URL, live_server))
-
-    done = run([sys.executable, str(example)], tmp_path, {"PYTHONPATH": str(ROOT)})
+    done = run_python(source, live_server, tmp_path)
 
     assert done.returncode == 0, done.stderr
     assert re.search(r"\d+ of \d+ tokens reused|\d+ ms to the first token", done.stdout)

@@ -127,6 +127,34 @@ async def test_tools_that_cannot_be_offered_are_refused_by_name(front, fields, p
     assert answer["error"]["param"] == param or "encrypted_content" in answer["error"]["param"]
 
 
+async def test_what_is_nested_too_deep_is_refused_wherever_it_stands(front):
+    deep = {"type": "object"}
+    for _ in range(240):
+        deep = {"a": deep}
+    tool = {"type": "function", "name": "f", "parameters": deep}
+    for path, body in (
+        ("/v1/responses", {"input": "x", "tools": [tool]}),
+        ("/v1/responses", {"input": "x", "text": {"format": {"schema": deep}}}),
+        (
+            "/v1/chat/completions",
+            {"messages": [{"role": "user", "content": "x"}], "tools": [{"function": tool}]},
+        ),
+    ):
+        status, answer = await front.call("POST", path, json=body)
+        assert (status, answer["error"]["code"]) == (400, "invalid_request")
+    async with front.client.ws_connect("/v1/responses") as ws:
+        await ws.send_json({"type": "response.steer", "input": deep})
+        assert (await receive(ws))["error"]["code"] == "invalid_request"
+        await ws.send_json({"type": "response.steer"})
+        assert (await receive(ws))["type"] == "response.steer.failed"
+
+
+async def test_nothing_cannot_be_summed_up(front):
+    status, answer = await front.call("POST", "/v1/responses/compact", json={"model": "default"})
+
+    assert (status, answer["error"]["param"]) == (400, "input")
+
+
 async def test_a_form_and_a_demanded_call_hold_the_reply(front, client):
     schema = {"type": "object", "properties": {"a": {"type": "integer"}}}
     made = await client.responses.create(
@@ -139,6 +167,33 @@ async def test_a_form_and_a_demanded_call_hold_the_reply(front, client):
     assert (formed.kind, '"integer"' in formed.text) == ("json_schema", True)
     assert "weather" in bound.text
     assert made.text.format.type == "json_schema"
+
+
+@pytest.mark.parametrize("tool", [WEATHER, {**WEATHER, "strict": True}], ids=["free", "strict"])
+async def test_a_reply_with_tools_and_a_form_has_the_form_or_calls(front, client, tool):
+    schema = {"type": "object", "properties": {"degrees": {"type": "integer"}}}
+    asked = {
+        "input": "x",
+        "tools": [tool],
+        "text": {"format": {"type": "json_schema", "name": "a", "schema": schema}},
+    }
+    front.engine.replies += [FakeReply(pieces=(CALL,)), FakeReply(pieces=('{"degrees": 3}',))]
+    called, answered = [await client.responses.create(**asked) for _ in range(2)]
+
+    for request in front.engine.requests:
+        assert all(word in request.params.grammar.text for word in ("weather", "degrees"))
+    assert [item.type for item in called.output] == ["function_call"]
+    assert answered.output_text == '{"degrees": 3}'
+
+
+async def test_a_tool_that_is_named_is_called_once(front, client):
+    named = {"type": "function", "name": "weather"}
+    await client.responses.create(input="x", tools=[WEATHER], tool_choice=named)
+    await client.responses.create(input="x", tools=[WEATHER], tool_choice="required")
+
+    once, often = (request.params.grammar.text for request in front.engine.requests)
+    assert "sep call" not in once
+    assert "sep call" in often
 
 
 async def test_a_conversation_is_compacted_to_an_item_that_stands_for_it(front, client):
@@ -185,6 +240,76 @@ async def test_behind_a_threshold_the_conversation_goes_on_from_its_summary(fron
     assert next_one[: len(short)] == short
 
 
+@pytest.mark.parametrize("is_stored", [True, False])
+async def test_an_input_that_tells_it_all_is_summed_up_before_its_last_question(
+    front, client, is_stored
+):
+    said = [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": "one " * 50},
+        {"role": "assistant", "content": "two"},
+        {"role": "user", "content": "three"},
+    ]
+    limit = [{"type": "compaction", "compact_threshold": 150}]
+    front.engine.replies.append(FakeReply(pieces=("In short.",)))
+    made = await client.responses.create(input=said, context_management=limit, store=is_stored)
+    summing, short = front.engine.requests
+    plain = [
+        {"role": "user", "content": "Summary of the conversation so far:\n\nIn short."},
+        {"role": "user", "content": "three"},
+    ]
+    await client.responses.create(input=plain, instructions="Be brief.", store=False)
+
+    assert [item.type for item in made.output] == ["compaction", "message"]
+    assert len(summing.token_ids) > 150 > len(short.token_ids)
+    assert front.engine.requests[-1].token_ids == short.token_ids
+
+
+async def test_one_question_is_never_summed_up(front, client):
+    limit = [{"type": "compaction", "compact_threshold": 10}]
+    made = await client.responses.create(input="one " * 50, context_management=limit)
+
+    assert [item.type for item in made.output] == ["message"]
+
+
+async def test_without_a_threshold_three_quarters_of_the_context_are_one(front, client):
+    first = await client.responses.create(input="one " * 300)
+    asked = {
+        "input": "two",
+        "previous_response_id": first.id,
+        "context_management": [{"type": "compaction"}],
+    }
+    free = await client.responses.create(**asked)
+    front.engine.becomes(max_context_tokens=free.usage.input_tokens)
+    front.engine.replies.append(FakeReply(pieces=("In short.",)))
+    with pytest.raises(openai.BadRequestError):  # there is no room left to sum it up in
+        await client.responses.create(**asked)
+    front.engine.becomes(max_context_tokens=free.usage.input_tokens * 4 // 3 - 2)
+    full = await client.responses.create(**asked)
+
+    assert [item.type for item in free.output] == ["message"]
+    assert [item.type for item in full.output] == ["compaction", "message"]
+
+
+async def test_what_was_summed_up_is_not_told_again_behind_what_is_not_stored(front):
+    limit = [{"type": "compaction", "compact_threshold": 150}]
+    async with front.client.ws_connect("/v1/responses") as ws:
+
+        async def made(**body):
+            await ws.send_json({"type": "response.create", **body})
+            while (event := await receive(ws))["type"] != "response.completed":
+                assert event["type"] != "error", event
+            return event["response"]
+
+        first = await made(input="one " * 50, store=False)
+        front.engine.replies.append(FakeReply(pieces=("In short.",)))
+        second = await made(input="two", previous_response_id=first["id"], context_management=limit)
+
+    assert [item["type"] for item in second["output"]] == ["compaction", "message"]
+    assert [item["content"][0]["text"] for item in second["input"]] == ["two"]
+    assert len(front.engine.requests[-1].token_ids) < 150
+
+
 async def test_a_conversation_that_is_too_long_is_refused_or_loses_its_oldest_turns(front, client):
     made = None
     for number in range(3):
@@ -206,8 +331,34 @@ async def test_a_conversation_that_is_too_long_is_refused_or_loses_its_oldest_tu
     cut = await client.responses.create(**asked, truncation="auto")
 
     assert (cut.status, cut.truncation) == ("completed", "auto")
-    assert cut.splice["dropped_turns"] == 1
+    assert cut.splice["dropped_turns"] == 2
     assert cut.usage.input_tokens < made.usage.total_tokens
+
+
+async def test_a_conversation_that_lost_turns_goes_on_behind_what_was_left(front, client):
+    made, asked = None, {"instructions": "Be brief.", "truncation": "auto"}
+    for number in range(6):
+        made = await client.responses.create(
+            input=f"{number} " * 60, previous_response_id=made.id if made else None, **asked
+        )
+    limit = made.usage.total_tokens
+    front.engine.becomes(max_context_tokens=limit)
+
+    cut = await client.responses.create(input="x", previous_response_id=made.id, **asked)
+    assert cut.usage.input_tokens < limit * 3 / 4  # there is room for a reply
+    dropped = cut.splice["dropped_turns"]
+    assert dropped > 0
+    for _ in range(3):
+        before = front.engine.requests[-1].token_ids
+        cut = await client.responses.create(input="x", previous_response_id=cut.id, **asked)
+        assert front.engine.requests[-1].token_ids[: len(before)] == before
+        assert cut.splice["dropped_turns"] == dropped
+        assert cut.usage.input_tokens_details.cached_tokens >= len(before)
+    with pytest.raises(openai.BadRequestError) as caught:
+        await client.responses.create(
+            input="x", previous_response_id=cut.id, instructions="Be brief."
+        )
+    assert caught.value.code == "context_length_exceeded"
 
 
 async def test_events_answers_and_frames_are_as_the_document_says(front):

@@ -36,7 +36,7 @@ async def test_a_response_is_made_read_and_deleted(front, client):
     await client.responses.delete(made.id)
     with pytest.raises(openai.NotFoundError):
         await client.responses.retrieve(made.id)
-    _, sessions = await front.call("GET", "/v1/sessions")
+    _, sessions = await front.call("GET", "/v1/sessions?listed=false")
     assert sessions["data"] == []
 
 
@@ -119,7 +119,7 @@ async def test_what_is_not_stored_is_not_found_and_leaves_nothing(front, client)
         await client.responses.retrieve(first.id)
     with pytest.raises(openai.BadRequestError):
         await client.responses.create(input="two", previous_response_id=first.id)
-    _, sessions = await front.call("GET", "/v1/sessions")
+    _, sessions = await front.call("GET", "/v1/sessions?listed=false")
     assert sessions["data"] == []
     assert front.engine.released
 
@@ -227,7 +227,7 @@ async def test_what_cannot_be_honoured_is_refused_by_name(front, fields, param):
     assert status in (400, 404)
     assert answer["error"]["param"] == param
     assert not front.engine.requests
-    assert (await front.call("GET", "/v1/sessions"))[1]["data"] == []
+    assert (await front.call("GET", "/v1/sessions?listed=false"))[1]["data"] == []
 
 
 async def test_unknown_fields_are_ignored(client):
@@ -247,3 +247,40 @@ async def test_a_sessions_own_instructions_hold_where_a_response_has_none(front,
     first, second, same = (request.token_ids for request in front.engine.requests)
     assert first == second == same
     assert counted.input_tokens == unstored.usage.input_tokens == stored.usage.input_tokens
+
+
+async def test_a_response_in_the_background_waits_first(client):
+    events = [
+        event
+        async for event in await client.responses.create(input="x", background=True, stream=True)
+    ]
+
+    assert [(e.type, e.response.status) for e in events[:3]] == [
+        ("response.created", "queued"),
+        ("response.queued", "queued"),
+        ("response.in_progress", "in_progress"),
+    ]
+    assert [e.sequence_number for e in events] == list(range(len(events)))
+    again = [e async for e in await client.responses.retrieve(events[0].response.id, stream=True)]
+    assert [e.to_dict() for e in again] == [e.to_dict() for e in events]
+
+
+async def test_single_responses_fill_no_list_until_they_are_named(front, client):
+    mine = await client.conversations.create()
+    first = await client.responses.create(input="one")
+    await client.responses.create(input="two", previous_response_id=first.id)
+    fork = await client.responses.create(input="three", previous_response_id=first.id)
+
+    async def listed(query=""):
+        sessions = (await front.call("GET", f"/v1/sessions{query}"))[1]["data"]
+        return {session["id"]: session["listed"] for session in sessions}
+
+    quiet = {first.conversation.id: False, fork.conversation.id: False}
+    assert await listed() == await listed("?listed=true") == {mine.id: True}
+    assert await listed("?listed=false") == quiet
+    path = f"/v1/sessions/{fork.conversation.id}"
+    await front.call("PATCH", path, json={"title": "Found"})
+    assert fork.conversation.id in await listed()
+    await front.call("PATCH", path, json={"listed": False})
+    assert await listed("?listed=false") == quiet
+    assert (await front.call("GET", "/v1/search?q=three"))[1]["data"]

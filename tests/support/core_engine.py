@@ -6,6 +6,7 @@ it held exactly the right tokens.
 """
 
 import asyncio
+import math
 from collections import defaultdict, deque
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
@@ -28,7 +29,9 @@ from model.messages import (
     GenerationFinished,
     GenerationRequest,
     Residency,
+    SampledLogprobs,
     TableView,
+    TokenLogprob,
 )
 from model.ports import CoreLimits
 from model.prefix_index import BlockHasher
@@ -55,11 +58,19 @@ class ScriptedRunner(ShadowRunner):
         for row, draw in zip(logits, draws, strict=True):
             prefix = reduce(extend, draw.token_ids, 0)
             assert int(row.argmax()) == prefix % self._vocab_size, "the cache holds other tokens"
-        return [Sampled(self._next(draw)) for draw in draws]
+        return [_sampled(self._next(draw), draw.params.num_logprobs) for draw in draws]
 
     def _next(self, draw: Draw) -> int:
         reply = self.replies.get(draw.seed, (0,))
         return reply[len(draw.token_ids) - draw.num_prompt_tokens]
+
+
+def _sampled(token_id: int, num_logprobs: int | None) -> Sampled:
+    """A draw that was half likely, beside one that could not be."""
+    if num_logprobs is None:
+        return Sampled(token_id)
+    likeliest = (TokenLogprob(token_id, -0.5), TokenLogprob(0, -float("inf")))[:num_logprobs]
+    return Sampled(token_id, SampledLogprobs(TokenLogprob(token_id, -0.5), likeliest))
 
 
 class _Words:
@@ -93,7 +104,12 @@ class CoreEngine(Engine):
         vocab_size, eos_id = len(tokenizer), tokenizer.eos_token_id
         self.runner = ScriptedRunner(vocab_size)
         self.core = EngineCore(
-            EngineConfig(token_budget=token_budget, block_size=BLOCK_SIZE, check_books=True),
+            EngineConfig(
+                token_budget=token_budget,
+                max_itl_s=math.inf,  # its clock knows nothing of how long a step takes
+                block_size=BLOCK_SIZE,
+                check_books=True,
+            ),
             CoreLimits(
                 max_context_tokens=(num_blocks - 1) * BLOCK_SIZE,
                 vocab_size=vocab_size,

@@ -94,6 +94,7 @@ class FakeEngine(Engine):
         self.parked: list[tuple[str, TierName]] = []
         self.tiers: tuple[TierStats, ...] = ()
         self.is_up = True
+        self._when_ready: list[Callable[[], None]] = []
         self.ignores_cancel = False
         self.on_start: Callable[[GenerationRequest], None] = lambda _request: None
         self._flights: dict[str, _Flight] = {}
@@ -110,7 +111,14 @@ class FakeEngine(Engine):
         return self._info
 
     async def start(self) -> EngineInfo:
+        self.comes_back()
         return self._info
+
+    def comes_back(self) -> None:
+        """It can be asked, as after its start or a crash."""
+        self.is_up = True
+        for tell in self._when_ready:
+            tell()
 
     async def close(self, store_s: float = 0.0) -> None:
         self.is_up = False

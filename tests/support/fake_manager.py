@@ -22,11 +22,11 @@ from sessions.errors import (
     SessionNotFoundError,
     TurnNotFoundError,
 )
+from sessions.pages import Page
 from sessions.types import (
     Item,
     ItemId,
     ItemKind,
-    Page,
     ReplyDelta,
     ReplyItemAdded,
     ReplyItemDone,
@@ -98,6 +98,18 @@ class Feed:
                 self.unread.set()
 
 
+class FakeKeyed:
+    """Knows a session by its key, whatever was asked for."""
+
+    def __init__(self) -> None:
+        self._opened: dict[tuple[str, str], Session] = {}
+
+    async def opened(self, owner, key, _asked, make) -> Session:
+        if (owner, key) not in self._opened:
+            self._opened[owner, key] = await make(None)
+        return self._opened[owner, key]
+
+
 class FakeManager:
     """Sessions and turns in dictionaries."""
 
@@ -112,6 +124,7 @@ class FakeManager:
         self.is_draining = False
         self.catalog = FakeCatalog()
         self.ephemeral = FakeEphemeral()
+        self.keyed = FakeKeyed()
         self.presence = FakePresence()
         self._ids = itertools.count(1)
 
@@ -124,7 +137,7 @@ class FakeManager:
         self._check()
         options["sampling"] = options.get("sampling") or {}
         session = Session(
-            id=SessionId(f"conv_{next(self._ids)}"),
+            id=options.pop("id", None) or SessionId(f"conv_{next(self._ids)}"),
             owner=owner,
             title=title,
             instructions=instructions,
@@ -143,9 +156,11 @@ class FakeManager:
             raise SessionNotFoundError(f"no session {session_id}")
         return self.sessions[session_id]
 
-    async def list(self, owner, *, limit=20, after=None, is_descending=True, **_) -> Page:
+    async def list(
+        self, owner, *, limit=20, after=None, is_descending=True, listed=True, **_
+    ) -> Page:
         self._check()
-        data = list(self.sessions.values())
+        data = [s for s in self.sessions.values() if s.is_listed is listed]
         if is_descending:
             data.reverse()
         if after is not None:
@@ -276,9 +291,9 @@ class FakeManager:
         turn = await self.turn(owner, turn_id)
         return self.end(turn_id, TurnStatus.CANCELLED) if turn.status.is_active else turn
 
-    async def fork(self, owner, session_id, *, at=None, title=None) -> Session:
+    async def fork(self, owner, session_id, *, at=None, title=None, **options) -> Session:
         origin = await self.get(owner, session_id)
-        session = await self.create(owner, title=title)
+        session = await self.create(owner, title=title, **options)
         session = replace(session, forked_from=at or origin.head_turn_id)
         self.sessions[session.id] = session
         return session

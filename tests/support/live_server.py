@@ -23,11 +23,15 @@ _STOP_S = 30
 
 
 class LiveServer:
-    """A server on a folder; entering starts it, leaving stops it and checks that it ended well."""
+    """A server on a folder; entering starts it, leaving stops it and checks that it ended well.
 
-    def __init__(self, data_dir: Path, *flags: str) -> None:
+    `python` is that of the server's environment, where it is another than the test's.
+    """
+
+    def __init__(self, data_dir: Path, *flags: str, python: Path | None = None) -> None:
         self._data_dir = data_dir
         self._flags = flags
+        self._python = str(python or sys.executable)
         self._process: subprocess.Popen[str] | None = None
         self._output: Output | None = None
         self.url = ""
@@ -61,6 +65,12 @@ class LiveServer:
         """Where it listens, or did before it was killed."""
         return int(self.url.rpartition(":")[2])
 
+    @property
+    def said(self) -> str:
+        """What it wrote so far, its banner too."""
+        assert self._output is not None, "not started"
+        return self._output.text
+
     def engine(self) -> psutil.Process:
         """The engine's process, below the server's."""
         (engine,) = self.engines()
@@ -77,9 +87,11 @@ class LiveServer:
         models = self._data_dir / "models"
         if not models.exists():
             models.symlink_to(MODELS)
-        command = [sys.executable, "-m", "app.cli", "serve", "--port", str(port)]
+        command = [self._python, "-m", "app.cli", "serve", "--port", str(port)]
         # No titles unless a flag asks for them: tests count the rows that their own turns compute.
-        command += ["--data-dir", str(self._data_dir), "--no-auto-titles", *self._flags]
+        # Nothing is compiled behind their backs, either.
+        command += ["--data-dir", str(self._data_dir), "--no-auto-titles", "--compile", "off"]
+        command += self._flags
         environ = {k: v for k, v in os.environ.items() if not k.startswith("SPLICE_")}
         self._process = subprocess.Popen(
             command,

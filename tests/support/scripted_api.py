@@ -2,15 +2,29 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
 from aiohttp import web
 
-from splice.types import Json
+from splice import AsyncSession
+from splice.endpoint import Endpoint
+from splice.json_value import Json
+from splice.transport import Transport
 
 Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class Naps:
+    """Sleeping that takes no time and is written down."""
+
+    def __init__(self) -> None:
+        self.lengths: list[float] = []
+
+    async def __call__(self, seconds: float) -> None:
+        self.lengths.append(seconds)
+        await asyncio.sleep(0)
 
 
 class ScriptedApi:
@@ -19,6 +33,7 @@ class ScriptedApi:
     def __init__(self, *answers: Answer) -> None:
         self.url = ""
         self.requests: list[tuple[str, str, Any]] = []
+        self.headers: list[Mapping[str, str]] = []
         self._answers = list(answers)
 
     @asynccontextmanager
@@ -39,8 +54,15 @@ class ScriptedApi:
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         body = await request.json() if request.can_read_body else None
         self.requests.append((request.method, str(request.rel_url), body))
+        self.headers.append(request.headers.copy())
         assert self._answers, f"nothing in the script for {request.method} {request.rel_url}"
         return await self._answers.pop(0)(request)
+
+
+def session_at(api: ScriptedApi, naps: Naps, **options: Any) -> tuple[Transport, AsyncSession]:
+    """A session there, and what to close behind it."""
+    transport = Transport(Endpoint.at(api.url, **options), sleep=naps)
+    return transport, AsyncSession(transport, session_json())
 
 
 def answer(body: Any, *, status: int = 200, **headers: str) -> Answer:
@@ -56,16 +78,22 @@ def refuse(status: int, code: str, **headers: str) -> Answer:
     return answer({"error": error}, status=status, x_request_id="req_1", **headers)
 
 
+async def stream_head(request: web.Request, *events: Json) -> web.StreamResponse:
+    """Send events, and leave the stream open."""
+    response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+    await response.prepare(request)
+    await response.write(b": here\n\n")
+    for event in events:
+        line = f"event: {event['type']}\ndata: {json.dumps(event)}\n\n"
+        await response.write(line.encode())
+    return response
+
+
 def stream(*events: Json, then_break: bool = False) -> Answer:
     """Send the events; then either end properly, or tear the connection."""
 
     async def streaming(request: web.Request) -> web.StreamResponse:
-        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
-        await response.prepare(request)
-        await response.write(b": here\n\n")
-        for event in events:
-            line = f"event: {event['type']}\ndata: {json.dumps(event)}\n\n"
-            await response.write(line.encode())
+        response = await stream_head(request, *events)
         if then_break:
             assert request.transport is not None
             request.transport.abort()
@@ -75,6 +103,14 @@ def stream(*events: Json, then_break: bool = False) -> Answer:
         return response
 
     return streaming
+
+
+async def vanish(request: web.Request) -> web.StreamResponse:
+    """Take the request, and tear the connection before there is an answer."""
+    assert request.transport is not None
+    request.transport.abort()
+    await asyncio.sleep(0)
+    return web.Response()
 
 
 def turn_json(text: str = "", *, status: str = "in_progress") -> Json:

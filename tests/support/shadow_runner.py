@@ -7,14 +7,15 @@ only if every block that was reused, copied, preempted or shared held exactly th
 
 import zlib
 from array import array
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 
 import torch
 
 from model.batch import BatchRow
 from model.block_supply import BlockEdit
+from model.messages import CompiledStats
 from model.sampler import Draw, Sampled, sample
+from tests.support.memory_storage import PlainCarrier
 
 
 def extend(prefix: int, token_id: int) -> int:
@@ -27,6 +28,9 @@ class ShadowRunner:
         self._block_size = block_size
         self._vocab_size = vocab_size
         self._slots: dict[int, int] = {}
+
+    def compiled(self) -> CompiledStats:
+        return CompiledStats()
 
     def edit(self, edits: Sequence[BlockEdit]) -> None:
         for edit in edits:
@@ -55,26 +59,17 @@ class ShadowRunner:
 
     # What transfers need of blocks: a slot is eight bytes.
 
-    @property
-    def block_bytes(self) -> int:
-        return 8 * self._block_size
+    def carrier(self) -> PlainCarrier:
+        return PlainCarrier(8 * self._block_size, self._read, self._put, max_blocks=3)
 
-    def in_place(self, block_id: int) -> None:
-        """A block is what is made of its slots."""
-
-    @contextmanager
-    def reading(self, block_id: int, num_tokens: int) -> Iterator[memoryview]:
+    def _read(self, block_id: int, num_tokens: int) -> bytes:
         slots = range(block_id * self._block_size, block_id * self._block_size + num_tokens)
         payload = array("Q", [self._slots[slot] for slot in slots])
         payload.extend([0] * (self._block_size - num_tokens))
-        yield memoryview(payload).cast("B")
+        return payload.tobytes()
 
-    @contextmanager
-    def writing(self, block_id: int) -> Iterator[memoryview]:
-        payload = array("Q", [0] * self._block_size)
-        yield memoryview(payload).cast("B")
-        first = block_id * self._block_size
-        self._slots.update(enumerate(payload, first))
+    def _put(self, block_id: int, payload: bytes) -> None:
+        self._slots.update(enumerate(array("Q", payload), block_id * self._block_size))
 
     def sample(self, logits: torch.Tensor, draws: Sequence[Draw]) -> list[Sampled]:
         return sample(logits, draws)

@@ -1,6 +1,7 @@
 """A cache manager with tiers in memory, driven by hand. What a block holds is told by one byte."""
 
 from collections.abc import Sequence as Items
+from functools import partial
 
 from model.costs import CostModel
 from model.eviction import EvictionPolicy
@@ -38,11 +39,12 @@ class TieredBooks(Books):
                 runner.storage,
                 max_records=max_records,
                 block_size=4,
-                worth=worth.of_record,
+                worth=partial(worth.of_record, runner.storage.name),
                 clock=lambda: self.now_s,
             )
             for runner in self.runners
         )
+        worth.tiers = self.tiers
         for tier, medium in zip(self.tiers, self.media, strict=True):
             tier.rebuild(medium.open(), list(medium.holds.values()))
         super().__init__(

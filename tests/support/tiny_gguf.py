@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import numpy as np
-from gguf import GGUFWriter, TokenType
+from gguf import GGMLQuantizationType, GGUFWriter, TokenType, quantize
 from transformers.convert_slow_tokenizer import bytes_to_unicode
 
 HIDDEN, HEADS, LAYERS, INTERMEDIATE = 32, 4, 2, 48
@@ -13,12 +13,23 @@ MERGED = ("ĊĊ", "ĠĠ")
 TEMPLATE = "{% for m in messages %}{{ m['content'] }}{% endfor %}"
 
 
-def write_tiny_gguf(path: Path) -> None:
+# As small files have them: the table that is the head too in 8 bits, most others in 4.
+EIGHT_BITS = {"token_embd"}
+OLD_FOUR_BITS = {"attn_k", "ffn_gate"}
+
+
+def write_tiny_gguf(
+    path: Path,
+    context_length: int = 128,
+    template: str = TEMPLATE,
+    *,
+    is_quantized: bool = False,
+) -> None:
     alphabet = [bytes_to_unicode()[byte] for byte in range(256)]
     tokens = [*SPECIAL, *alphabet, *MERGED]
     writer = GGUFWriter(path, "llama")
     writer.add_name("Tiny")
-    writer.add_context_length(128)
+    writer.add_context_length(context_length)
     writer.add_embedding_length(HIDDEN)
     writer.add_block_count(LAYERS)
     writer.add_feed_forward_length(INTERMEDIATE)
@@ -39,17 +50,28 @@ def write_tiny_gguf(path: Path) -> None:
     writer.add_unk_token_id(0)
     writer.add_pad_token_id(2)
     writer.add_add_bos_token(False)
-    writer.add_chat_template(TEMPLATE)
-    for name, shape in _shapes(len(tokens)):
-        writer.add_tensor(name, _random(shape))
+    writer.add_chat_template(template)
+    for seed, (name, shape) in enumerate(_shapes(len(tokens))):
+        numbers = np.random.default_rng(seed).standard_normal(shape, dtype=np.float32)
+        kind = _kind(name, shape) if is_quantized else None
+        if kind is None:
+            writer.add_tensor(name, numbers)
+        else:
+            writer.add_tensor(name, quantize(numbers, kind), raw_dtype=kind)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
 
 
-def _random(shape: tuple[int, ...]) -> np.ndarray:
-    return np.random.default_rng(len(shape)).standard_normal(shape, dtype=np.float32)
+def _kind(name: str, shape: tuple[int, ...]) -> GGMLQuantizationType | None:
+    """None for what has one dimension or no whole groups of 32."""
+    if len(shape) == 1 or shape[-1] % 32:
+        return None
+    stem = name.split(".")[-2]
+    if stem in EIGHT_BITS:
+        return GGMLQuantizationType.Q8_0
+    return GGMLQuantizationType.Q4_0 if stem in OLD_FOUR_BITS else GGMLQuantizationType.Q4_1
 
 
 def _shapes(vocab_size: int) -> list[tuple[str, tuple[int, ...]]]:

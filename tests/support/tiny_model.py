@@ -1,5 +1,6 @@
 """An engine core around a tiny random model, stepped to the end of what it is given."""
 
+import math
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -62,6 +63,7 @@ class Harness:
         block_size: int = 4,
         token_budget: int = 16,
         max_running: int = 16,
+        max_waiting: int = 1024,
         backend: AttentionBackend | None = None,
         tokenizer: object | None = None,
         shadow: bool = False,
@@ -81,7 +83,9 @@ class Harness:
         self.core = EngineCore(
             EngineConfig(
                 token_budget=token_budget,
+                max_itl_s=math.inf,  # its clock knows nothing of how long a step takes
                 max_running=max_running,
+                max_waiting=max_waiting,
                 block_size=block_size,
                 check_books=True,
             ),

@@ -33,6 +33,7 @@ export interface Turn {
 
 export type Follow = "next" | "duplicate" | "gap";
 
+const OPEN: ReadonlySet<Status> = new Set<Status>(["queued", "in_progress"]);
 const TERMINAL = new Set(["response.completed", "response.incomplete", "response.failed"]);
 
 /**
@@ -48,7 +49,7 @@ export function follows(seen: number, event: TurnEvent): Follow {
 
 /** A turn as REST gives it. An active one starts empty: its events will all be resumed. */
 export function turnFromResponse(response: Response, session: string): Turn {
-  const active = response.status === "in_progress";
+  const active = OPEN.has(response.status);
   return {
     id: response.id,
     session: response.conversation?.id ?? session,
@@ -66,7 +67,7 @@ export function turnFromResponse(response: Response, session: string): Turn {
 }
 
 export function isActive(turn: Turn): boolean {
-  return turn.status === "in_progress";
+  return OPEN.has(turn.status);
 }
 
 /** The turn after one event, which must follow (`follows` is "next"). */
@@ -96,7 +97,7 @@ function ended(turn: Turn, event: TurnEvent): Turn {
   const text = textOf(response.output);
   return {
     ...turn,
-    status: response.status === "in_progress" ? terminalStatus(event.type) : response.status,
+    status: OPEN.has(response.status) ? terminalStatus(event.type) : response.status,
     // A failed turn may come without output; what was read stays readable.
     text: text || turn.text,
     reason: response.incomplete_details?.reason ?? null,

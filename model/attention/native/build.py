@@ -28,13 +28,37 @@ _FLAGS = "-std=c++20 -O3 -fPIC -w -ffp-contract=fast -fno-math-errno -fno-trappi
 _AVX512 = "-mfma -mavx512f -mavx512bw -mavx512vl -mavx512dq"
 _LEVELS = {
     "portable": "",
-    "avx2": "-mavx2 -mfma",
+    "avx2": "-mavx2 -mfma -mf16c",
     "avx512": _AVX512,
-    "avx512_bf16": f"{_AVX512} -mavx512bf16",
+    "avx512_bf16": f"{_AVX512} -mavx512bf16 -mavx512vnni",
 }
 _X86 = ("x86_64", "AMD64")
 _TIMEOUT_S = 300.0
 _MAX_REASON = 300  # characters of what a compiler says
+
+
+def _attended(kv: torch.Tensor, query: torch.Tensor, *_: object) -> torch.Tensor:
+    return query.new_empty(query.shape)
+
+
+def _multiplied(
+    inputs: torch.Tensor, parameters: Sequence[torch.Tensor], num_layers: int, *_: object
+) -> torch.Tensor:
+    num_outputs = sum(weight.shape[0] for weight in parameters[:num_layers])
+    return inputs.new_empty((*inputs.shape[:-1], num_outputs))
+
+
+def _written(*_: object) -> None:
+    pass
+
+
+_RESULTS: dict[str, Callable[..., torch.Tensor | None]] = {
+    "attend_step": _attended,
+    "linears": _multiplied,
+    "linear_quantized": _written,
+    "unpack": _written,
+}
+"""What comes out of an operator, for whoever traces a model without running it."""
 
 
 class NativeBuildError(Exception):
@@ -56,12 +80,12 @@ def find_compiler() -> str | None:
 
 def library_path(folder: Path) -> Path:
     """Where the compiled kernels are, or will be."""
-    return folder.expanduser() / f"{_name()}.so"
+    return folder.expanduser() / f"{library_name()}.so"
 
 
 def load_ops(folder: Path, on_progress: Callable[[str], None]) -> NativeOps:
     """The kernels as torch operators, compiled if they aren't yet. Raises NativeBuildError."""
-    ops: NativeOps = getattr(torch.ops, _name())
+    ops: NativeOps = getattr(torch.ops, library_name())
     if hasattr(ops, "attend"):
         return ops  # a process can't load them twice
     library = compile_once(folder, on_progress)
@@ -70,6 +94,8 @@ def load_ops(folder: Path, on_progress: Callable[[str], None]) -> NativeOps:
     except OSError as exc:
         library.unlink(missing_ok=True)  # damaged: the next start compiles it again
         raise NativeBuildError(f"{exc}: {exc.__cause__}") from exc
+    for name, describe in _RESULTS.items():
+        torch.library.register_fake(f"{library_name()}::{name}", describe)
     return ops
 
 
@@ -86,8 +112,8 @@ def compile_once(folder: Path, on_progress: Callable[[str], None]) -> Path:
     return library
 
 
-def _name() -> str:
-    """Of the file, and of the operators' namespace."""
+def library_name() -> str:
+    """The file's, and that of the operators' namespace."""
     digest = hashlib.sha256()
     for source in sorted(p for p in _SOURCES.iterdir() if p.suffix in (".cpp", ".h")):
         digest.update(f"{source.name}\n".encode() + source.read_bytes())
@@ -108,7 +134,7 @@ def _build(library: Path, on_progress: Callable[[str], None]) -> None:
     with filelock.FileLock(library.with_suffix(".lock"), timeout=_TIMEOUT_S):
         if library.exists():  # another process was first
             return
-        on_progress("compiling the attention kernels for this machine, once")
+        on_progress("compiling the kernels for this machine, once")
         with tempfile.TemporaryDirectory(dir=library.parent, prefix="build-") as name:
             built = Path(name) / library.name
             jobs = list(_jobs(Path(name)))
@@ -121,7 +147,7 @@ def _jobs(folder: Path) -> Iterator[_Job]:
     for level, flags in _levels().items():
         source = str(_SOURCES / "level.cpp")
         yield _compile(source, folder / f"{level}.o", [*flags.split(), f"-DLEVEL={level}"])
-    torch_flags = [f"-I{_TORCH / 'include'}", f"-DSPLICE_NAMESPACE={_name()}"]
+    torch_flags = [f"-I{_TORCH / 'include'}", f"-DSPLICE_NAMESPACE={library_name()}"]
     x86 = ["-DSPLICE_X86"] if "avx2" in _levels() else []
     yield _compile(str(_SOURCES / "ops.cpp"), folder / "ops.o", [*torch_flags, *x86])
 

@@ -35,13 +35,52 @@ struct Item {
 
 constexpr int64_t kRows = 64;
 
-// bfloat16 throughout, all contiguous.
+// bfloat16 throughout; input, weight and bias contiguous.
 struct Linear {
   const void* input;  // [num_rows, num_inputs]
   const void* weight;  // [num_outputs, num_inputs]
   const void* bias;    // [num_outputs] or null
   void* output;        // [num_rows, num_outputs]
+  int64_t output_row;  // a row's stride; more than num_outputs beside other layers' outputs
   int64_t num_rows, num_inputs, num_outputs;
+};
+
+// Weights of 4 or 8 bits; model/packing.py has their layout. Activations were made ready by
+// `quantize_inputs`: 16 bits each and, for each of a row's groups of 32, what one stands for and
+// what all of them together do.
+struct Quantized {
+  const uint8_t* weight;
+  const void* bias;  // [num_outputs] or null, in the output's dtype
+  void* output;      // [num_rows, num_outputs]
+  bool is_half;      // bfloat16, not float
+  const int16_t* codes;  // [num_rows, num_groups, 32]
+  const float* scales;   // [num_rows, num_groups]
+  const float* sums;     // [num_rows, num_groups]
+  int64_t num_rows, num_groups, num_outputs;
+};
+
+constexpr int64_t kGroup = 32;    // inputs that share a scale
+constexpr int64_t kOutputs = 16;  // outputs whose weights lie together
+
+// A block's bytes for one group: weights, scales and, for 4 bits, minima, both in float16.
+constexpr int64_t group_bytes(int64_t bits) {
+  return kOutputs * kGroup * bits / 8 + kOutputs * 2 * (bits == 4 ? 2 : 1);
+}
+
+// Rows to make ready, [num_rows, num_inputs]; the rest of the last group is filled with zeros.
+struct Inputs {
+  const void* from;
+  int16_t* codes;
+  float* scales;
+  float* sums;
+  int64_t num_rows, num_inputs;
+};
+
+// Where weights go as plain numbers, inputs by outputs: [num_groups * 32, num_outputs].
+struct Unpacked {
+  const uint8_t* weight;
+  void* to;
+  int64_t num_groups, num_outputs;
 };
 
 // A partial result: for each row its largest score (as an exponent of two), the sum of its weights
@@ -58,6 +97,10 @@ struct Level {
   void (*attend_float)(const Attention&, const Item&, void* scratch);
   void (*attend_bfloat16)(const Attention&, const Item&, void* scratch);
   void (*multiply_bfloat16)(const Linear&, int64_t begin, int64_t end);  // outputs
+  void (*quantize_inputs[2])(const Inputs&);  // [float or bfloat16]
+  // Blocks of outputs `begin` to `end`; [4 or 8 bits].
+  void (*multiply_quantized[2])(const Quantized&, int64_t begin, int64_t end);
+  void (*unpack[2][2])(const Unpacked&, int64_t begin, int64_t end);  // [..][float or bfloat16]
 };
 
 }  // namespace splice

@@ -2,6 +2,7 @@
 
 #include "attend.h"
 #include "linear.h"
+#include "quantized.h"
 
 namespace {
 
@@ -16,6 +17,14 @@ size_t scratch_bytes(int64_t head_size) { return Room<float>::bytes(head_size); 
 
 namespace splice {
 extern const Level LEVEL_NAME(LEVEL);
-const Level LEVEL_NAME(LEVEL) = {TEXT(LEVEL), scratch_bytes, attend<float>, attend<BFloat16>,
-                                 multiply_bfloat16};
+const Level LEVEL_NAME(LEVEL) = {
+    TEXT(LEVEL),
+    scratch_bytes,
+    attend<float>,
+    attend<BFloat16>,
+    multiply_bfloat16,
+    {quantize_inputs<float>, quantize_inputs<BFloat16>},
+    {multiply_quantized<4>, multiply_quantized<8>},
+    {{unpack<4, float>, unpack<4, BFloat16>}, {unpack<8, float>, unpack<8, BFloat16>}},
+};
 }  // namespace splice

@@ -40,12 +40,12 @@ inline void multiply_tile(const Linear& call, int64_t row, int64_t output) {
   for (; i + kStep <= call.num_inputs; i += kStep) multiply_step(call, x + i, w + i, kStep, sums);
   if (i < call.num_inputs) multiply_step(call, x + i, w + i, call.num_inputs - i, sums);
   const BFloat16* bias = static_cast<const BFloat16*>(call.bias);
-  BFloat16* to = static_cast<BFloat16*>(call.output) + row * call.num_outputs + output;
+  BFloat16* to = static_cast<BFloat16*>(call.output) + row * call.output_row + output;
 #pragma GCC unroll 8
   for (int r = 0; r < R; ++r)
 #pragma GCC unroll 8
     for (int n = 0; n < N; ++n)
-      round_to(to[r * call.num_outputs + n],
+      round_to(to[r * call.output_row + n],
                sum(sums[r][n]) + (bias ? as_float(bias[output + n]) : 0.f));
 }
 

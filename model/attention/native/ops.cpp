@@ -8,19 +8,16 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <cstring>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "kernels.h"
+#include "levels.h"
+#include "products.h"
 
 namespace splice {
-
-extern const Level level_portable;
-#if defined(SPLICE_X86)
-extern const Level level_avx2, level_avx512, level_avx512_bf16;
-#endif
 
 namespace {
 
@@ -32,33 +29,6 @@ constexpr int64_t kLeastPositions = 128;  // of an item, or joining costs more t
 constexpr int64_t kPackingRows = 12;      // what making a tile ready costs, in rows
 // Rows times positions times head size; waking a thread takes longer than this.
 constexpr int64_t kWorthThreads = 300'000;
-constexpr int64_t kPartBytes = 128 << 10;  // of weights that a thread takes at once
-
-// Ascending; the CPU has all of the instructions of each.
-std::vector<const Level*> usable_levels() {
-  std::vector<const Level*> levels{&level_portable};
-#if defined(SPLICE_X86)
-  __builtin_cpu_init();
-  if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma")) return levels;
-  levels.push_back(&level_avx2);
-  for (bool has : {__builtin_cpu_supports("avx512f") != 0, __builtin_cpu_supports("avx512bw") != 0,
-                   __builtin_cpu_supports("avx512vl") != 0, __builtin_cpu_supports("avx512dq") != 0})
-    if (!has) return levels;
-  levels.push_back(&level_avx512);
-  if (__builtin_cpu_supports("avx512bf16")) levels.push_back(&level_avx512_bf16);
-#endif
-  return levels;
-}
-
-const std::vector<const Level*>& levels() {
-  static const std::vector<const Level*> usable = usable_levels();
-  return usable;
-}
-
-// -1: the best one.
-const Level& level_of(int64_t level) {
-  return level < 0 ? *levels().back() : *levels().at(level);
-}
 
 // Memory that only grows, aligned for vectors; one for each thread and purpose.
 class Buffer {
@@ -201,26 +171,41 @@ void run(const Attention& call, const std::vector<Item>& items, const Level& lev
     torch::stable::parallel_for(0, num_threads, 1, work);
 }
 
-// `sequences` [B, 4]; window and softcap 0: none; level -1: the best that the CPU has.
-void attend(Tensor output, const Tensor query, const Tensor kv, const Tensor tables,
-            const Tensor sequences, double scaling, int64_t window, double softcap, int64_t level) {
+// A layer's variant; window and softcap 0: none; level -1: the best that the CPU has.
+struct Variant {
+  double scaling;
+  int64_t window;
+  double softcap;
+  int64_t level;
+};
+
+// `kv` is one layer's view, [N, 2, P, K, D], or that of all layers, [N, L, 2, P, K, D].
+Attention attention_over(const Tensor& kv, int64_t layer) {
+  int64_t first = kv.dim() - 4;
+  int64_t skipped = first > 1 ? layer * kv.stride(1) * int64_t(kv.element_size()) : 0;
   Attention call{};
+  call.kv = static_cast<const char*>(kv.data_ptr()) + skipped;
+  call.kv_block = kv.stride(0);
+  call.kv_part = kv.stride(first);
+  call.kv_slot = kv.stride(first + 1);
+  call.kv_head = kv.stride(first + 2);
+  call.block_size = kv.size(first + 1);
+  call.num_kv_heads = kv.size(first + 2);
+  call.head_size = kv.size(first + 3);
+  return call;
+}
+
+// `sequences` [B, 4].
+void attend_into(Attention& call, Tensor& output, const Tensor& query, const Tensor& tables,
+                 const Tensor& sequences, const Variant& variant) {
   call.query = query.data_ptr();
   call.query_token = query.stride(0);
   call.query_head = query.stride(1);
-  call.kv = kv.data_ptr();
-  call.kv_block = kv.stride(0);
-  call.kv_part = kv.stride(1);
-  call.kv_slot = kv.stride(2);
-  call.kv_head = kv.stride(3);
   call.output = output.data_ptr();
   call.num_heads = query.size(1);
-  call.num_kv_heads = kv.size(3);
-  call.head_size = kv.size(4);
-  call.block_size = kv.size(2);
-  call.scaling = float(scaling);
-  call.window = window > 0 ? window : int64_t(1) << 40;
-  call.softcap = float(softcap);
+  call.scaling = float(variant.scaling);
+  call.window = variant.window > 0 ? variant.window : int64_t(1) << 40;
+  call.softcap = float(variant.softcap);
 
   auto tiles = tiles_of(call, {static_cast<const int64_t*>(tables.data_ptr()),
                                static_cast<const int64_t*>(sequences.data_ptr()),
@@ -233,38 +218,104 @@ void attend(Tensor output, const Tensor query, const Tensor kv, const Tensor tab
   float* partials = nullptr;
   if (num_threads > 1)
     if (int64_t count = split(tiles, call.head_size, num_threads)) partials = buffer.floats(count);
-  const Level& chosen = level_of(level);
+  const Level& chosen = level_of(variant.level);
   bool is_float = query.element_size() == 4;
   run(call, items_of(tiles, call.head_size, partials), chosen,
       is_float ? chosen.attend_float : chosen.attend_bfloat16, num_threads);
   is_float ? join_all<float>(call, tiles, partials) : join_all<uint16_t>(call, tiles, partials);
 }
 
-// `input` [..., I], `weight` [O, I], `output` [..., O], contiguous.
-void linear(Tensor output, const Tensor input, const Tensor weight, std::optional<Tensor> bias,
-            int64_t level) {
-  Linear call{};
-  call.input = input.data_ptr();
-  call.weight = weight.data_ptr();
-  call.bias = bias ? bias->data_ptr() : nullptr;
-  call.output = output.data_ptr();
-  call.num_inputs = weight.size(1);
-  call.num_outputs = weight.size(0);
-  call.num_rows = input.numel() / call.num_inputs;
-
-  const Level& chosen = level_of(level);
+// Each thread takes a part of some bytes after the other.
+template <class Part>
+void share_out(int64_t num_units, int64_t unit_bytes, Part part) {
   int64_t num_threads = torch::stable::get_num_threads();
-  int64_t part = std::max<int64_t>(4, kPartBytes / (2 * call.num_inputs) / 4 * 4);
-  int64_t num_parts = (call.num_outputs + part - 1) / part;
-  if (num_threads == 1 || num_parts == 1) {
-    chosen.multiply_bfloat16(call, 0, call.num_outputs);
-    return;
-  }
+  int64_t size = std::max<int64_t>(1, kPartBytes / unit_bytes);
+  int64_t num_parts = (num_units + size - 1) / size;
+  if (num_threads == 1 || num_parts == 1) return part(0, num_units);
   std::atomic<int64_t> next{0};
   torch::stable::parallel_for(0, std::min(num_threads, num_parts), 1, [&](int64_t, int64_t) {
     for (int64_t i = next++; i < num_parts; i = next++)
-      chosen.multiply_bfloat16(call, i * part, std::min((i + 1) * part, call.num_outputs));
+      part(i * size, std::min((i + 1) * size, num_units));
   });
+}
+
+// `input` [..., I], `weight` [blocks, groups, bytes] as packed, `output` [..., O], contiguous.
+void linear_quantized(Tensor output, const Tensor input, const Tensor weight,
+                      std::optional<Tensor> bias, int64_t bits, int64_t level) {
+  const Level& chosen = level_of(level);
+  bool is_wide = bits == 8, is_half = input.element_size() == 2;
+  Inputs inputs{};
+  inputs.from = input.data_ptr();
+  inputs.num_inputs = input.size(input.dim() - 1);
+  inputs.num_rows = input.numel() / inputs.num_inputs;
+  Quantized call{};
+  call.weight = static_cast<const uint8_t*>(weight.data_ptr());
+  call.bias = bias ? bias->data_ptr() : nullptr;
+  call.output = output.data_ptr();
+  call.is_half = is_half;
+  call.num_rows = inputs.num_rows;
+  call.num_groups = weight.size(1);
+  call.num_outputs = output.size(output.dim() - 1);
+
+  // Two codes are as large as a float.
+  static thread_local Buffer buffer;
+  int64_t count = call.num_rows * call.num_groups;
+  inputs.scales = buffer.floats(count * (2 + kGroup / 2));
+  inputs.sums = inputs.scales + count;
+  inputs.codes = reinterpret_cast<int16_t*>(inputs.sums + count);
+  chosen.quantize_inputs[is_half](inputs);
+  call.codes = inputs.codes;
+  call.scales = inputs.scales;
+  call.sums = inputs.sums;
+  share_out(weight.size(0), call.num_groups * group_bytes(bits),
+            [&](int64_t begin, int64_t end) {
+              chosen.multiply_quantized[is_wide](call, begin, end);
+            });
+}
+
+// `weight` as packed to `output` [groups * 32, blocks * 16], contiguous.
+void unpack(Tensor output, const Tensor weight, int64_t bits, int64_t level) {
+  const Level& chosen = level_of(level);
+  Unpacked call{static_cast<const uint8_t*>(weight.data_ptr()), output.data_ptr(), weight.size(1),
+                output.size(1)};
+  share_out(weight.size(0), call.num_groups * group_bytes(bits), [&](int64_t begin, int64_t end) {
+    chosen.unpack[bits == 8][output.element_size() == 2](call, begin, end);
+  });
+}
+
+void attend(Tensor output, const Tensor query, const Tensor kv, const Tensor tables,
+            const Tensor sequences, double scaling, int64_t window, double softcap, int64_t level) {
+  Attention call = attention_over(kv, 0);
+  attend_into(call, output, query, tables, sequences, {scaling, window, softcap, level});
+}
+
+// `rows` [T, K, D] go to their `places` [2, T], blocks and offsets; part 0 is keys, 1 values.
+void store(const Attention& call, int64_t part, const Tensor& rows, const Tensor& places) {
+  int64_t size = rows.element_size(), num_rows = rows.size(0);
+  const int64_t* blocks = static_cast<const int64_t*>(places.data_ptr());
+  const int64_t* offsets = blocks + num_rows;
+  const char* from = static_cast<const char*>(rows.data_ptr());
+  char* kv = static_cast<char*>(const_cast<void*>(call.kv)) + part * call.kv_part * size;
+  for (int64_t t = 0; t < num_rows; ++t) {
+    char* slot = kv + (blocks[t] * call.kv_block + offsets[t] * call.kv_slot) * size;
+    for (int64_t head = 0; head < call.num_kv_heads; ++head)
+      std::memcpy(slot + head * call.kv_head * size,
+                  from + (t * rows.stride(0) + head * rows.stride(1)) * size,
+                  call.head_size * size);
+  }
+}
+
+// Stores a layer's keys and values, then attends: one call a layer. All rows' last stride is 1.
+Tensor attend_step(Tensor kv, const Tensor query, const Tensor key, const Tensor value,
+                   const Tensor places, const Tensor tables, const Tensor sequences, int64_t layer,
+                   double scaling, int64_t window, double softcap, int64_t level) {
+  Attention call = attention_over(kv, layer);
+  store(call, 0, key, places);
+  store(call, 1, value, places);
+  const int64_t shape[] = {query.size(0), query.size(1), query.size(2)};
+  Tensor output = torch::stable::new_empty(query, {shape, 3});
+  attend_into(call, output, query, tables, sequences, {scaling, window, softcap, level});
+  return output;
 }
 
 // The levels' names, ascending, with a space between.
@@ -282,12 +333,26 @@ STABLE_TORCH_LIBRARY(SPLICE_NAMESPACE, library) {
       "attend(Tensor(a!) output, Tensor query, Tensor kv, Tensor tables, Tensor sequences, "
       "float scaling, int window, float softcap, int level) -> ()");
   library.def("linear(Tensor(a!) output, Tensor input, Tensor weight, Tensor? bias, int level) -> ()");
+  library.def(
+      "linear_quantized(Tensor(a!) output, Tensor input, Tensor weight, Tensor? bias, int bits, "
+      "int level) -> ()");
+  library.def("unpack(Tensor(a!) output, Tensor weight, int bits, int level) -> ()");
+  library.def(
+      "attend_step(Tensor(a!) kv, Tensor query, Tensor key, Tensor value, Tensor places, "
+      "Tensor tables, Tensor sequences, int layer, float scaling, int window, float softcap, "
+      "int level) -> Tensor");
+  library.def(
+      "linears(Tensor input, Tensor[] parameters, int num_layers, int max_rows, int level) -> Tensor");
   library.def("level_names() -> str");
 }
 
 STABLE_TORCH_LIBRARY_IMPL(SPLICE_NAMESPACE, CPU, library) {
   library.impl("attend", TORCH_BOX(&splice::attend));
   library.impl("linear", TORCH_BOX(&splice::linear));
+  library.impl("linear_quantized", TORCH_BOX(&splice::linear_quantized));
+  library.impl("unpack", TORCH_BOX(&splice::unpack));
+  library.impl("attend_step", TORCH_BOX(&splice::attend_step));
+  library.impl("linears", TORCH_BOX(&splice::linears));
 }
 
 STABLE_TORCH_LIBRARY_IMPL(SPLICE_NAMESPACE, CompositeExplicitAutograd, library) {

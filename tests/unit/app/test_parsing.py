@@ -2,6 +2,7 @@
 
 import asyncio
 
+import orjson
 import pytest
 from aiohttp import StreamReader
 from aiohttp.base_protocol import BaseProtocol
@@ -11,6 +12,7 @@ from pydantic import BaseModel, ConfigDict
 from app.errors import PeerGoneError
 from app.parsing import read_json, read_object, validate
 from sessions.errors import InvalidInputError
+from sessions.nesting import MAX_NESTING
 
 
 class _Inner(BaseModel):
@@ -34,6 +36,15 @@ def test_broken_json_is_told_by_line_and_column():
 def test_hostile_json_is_refused_and_nothing_crashes(text):
     with pytest.raises(InvalidInputError):
         read_json(text)
+
+
+def test_what_stands_too_deep_to_be_told_again_is_refused():
+    deepest = b"[" * MAX_NESTING + b"1" + b"]" * MAX_NESTING
+    assert orjson.dumps({"error": {"repeated": read_json(deepest)}})
+
+    with pytest.raises(InvalidInputError, match="nested"):
+        read_json(b'{"a": %s}' % deepest)
+    assert read_json(b"[%s1]" % (b"[]," * 1000))  # wide is not deep
 
 
 def test_a_number_too_large_for_a_word_is_not_a_count():

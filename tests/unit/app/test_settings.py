@@ -135,6 +135,13 @@ def test_exact_mode_with_a_quicker_attention_is_refused(attention):
     assert f"not {attention}" in refusal({"mode": "exact", "attention": attention})
 
 
+@pytest.mark.parametrize("quantization", ["int8", "int4"])
+def test_exact_mode_with_quantised_weights_is_refused(quantization):
+    assert f"not in {quantization}" in refusal({"mode": "exact", "quantization": quantization})
+    for left in ("auto", "none"):
+        assert load({"mode": "exact", "quantization": left}).quantization == left
+
+
 def test_another_file_is_named_by_argument_or_variable(tmp_path):
     other = tmp_path / "other.toml"
     other.write_text("port = 7\n")

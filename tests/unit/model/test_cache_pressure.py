@@ -230,3 +230,43 @@ def test_evicting_everything_leaves_what_runs():
     books.cache.check()
     books.park(running)
     assert books.claim("again", [*PROMPT, 99]).table.block_ids == [0, 1]
+
+
+def test_whoever_comes_to_be_worth_less_meanwhile_is_given_up_next():
+    books = Books(12)
+    books.turn("kept", PROMPT, conversation="kept")
+    books.turn("older", range(40, 50), conversation="older")
+    books.cache.supply.reclaim(7)  # takes the last block of `kept`, which was parked first
+    assert len(books.parked("kept")["kept"]) == 2
+
+    books.turn("more", range(60, 66), conversation="more", priority=-1)
+    books.cache.supply.reclaim(books.cache.pool.num_free + 1)
+
+    assert len(books.parked("kept")["kept"]) == 2
+    assert len(books.parked("more")["more"]) == 1
+
+
+def test_a_preempted_sequence_comes_back_for_itself():
+    books = Books(8)
+    books.turn("one", PROMPT)
+    sequence = books.claim("two", [*PROMPT, 99, 5], parent_turn_id="one")
+    for _ in range(3):
+        books.compute(sequence)
+        books.cache.release(sequence)
+        sequence.num_preemptions += 1
+        books.cache.claim(sequence)
+    books.compute(sequence)
+    books.park(sequence)
+
+    # It was come back to once.
+    assert books.cache._parked.get("two").num_uses == 1
+
+
+def test_a_conversation_released_in_the_middle_of_a_turn_was_used_no_less_than_never():
+    books = Books(8)
+    sequence = books.claim("one", PROMPT)
+    books.compute(sequence)
+    books.cache.release_conversation("conv")
+    books.park(sequence)
+
+    assert books.cache._parked.get("one").num_uses == 0

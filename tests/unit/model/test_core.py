@@ -221,8 +221,7 @@ def test_what_can_never_be_served_is_refused_at_once():
 
 
 def test_the_admission_bound_is_an_error_and_the_waiting_go_on():
-    harness = Harness(tiny_llama())
-    object.__setattr__(harness.core._config, "max_waiting", 1)
+    harness = Harness(tiny_llama(), max_waiting=1)
     for i in range(17):  # sixteen can run
         harness.submit(make_request(f"a{i}", random_ids(i, 4)))
     with pytest.raises(EngineBusyError):

@@ -68,6 +68,18 @@ async def test_behind_a_message_that_cannot_be_read_the_next_process_goes_on(
     assert "can't be understood" in caplog.text
 
 
+async def test_whoever_wants_to_know_is_told_whenever_there_is_an_engine_again(tmp_path):
+    told = []
+    async with running(tmp_path) as engine:
+        engine.when_ready(lambda: told.append(engine.state))
+        os.kill(engine.pid, signal.SIGKILL)
+        await until(engine, EngineState.RESTARTING)
+        assert told == []
+        await until(engine, EngineState.READY)
+
+    assert told == [EngineState.READY]
+
+
 async def test_a_generation_that_comes_while_it_restarts_waits(tmp_path):
     async with running(tmp_path) as engine:
         os.kill(engine.pid, signal.SIGKILL)

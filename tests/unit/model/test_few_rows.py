@@ -94,3 +94,30 @@ def test_only_plain_bfloat16_layers_are_meant():
     assert speed_up(model, native_ops()) == 1
     assert "forward" in vars(model[3])
     assert not any("forward" in vars(layer) for layer in model[:3])
+
+
+@pytest.mark.parametrize("max_rows", [1, 8])
+@pytest.mark.parametrize("has_bias", [False, True])
+def test_layers_of_the_same_input_are_one_call_with_their_outputs_side_by_side(max_rows, has_bias):
+    layers = [layer_of(48, n, bias=has_bias) for n in (20, 3, 33)]
+    inputs = torch.randn(1, 5, 96).bfloat16()[..., 20:68]  # that are not contiguous
+    biases = [layer.bias for layer in layers] if has_bias else []
+
+    weights = [layer.weight for layer in layers]
+    joined = native_ops().linears(inputs, [*weights, *biases], len(layers), max_rows, -1)
+
+    expected = torch.cat([layer(inputs) for layer in layers], dim=-1)
+    torch.testing.assert_close(joined, expected, rtol=2**-7, atol=1e-3)
+    assert joined.is_contiguous()
+
+
+def test_one_layer_in_one_call_is_what_it_is_alone():
+    layer, inputs = layer_of(576, 3001, bias=True), torch.randn(3, 576).bfloat16()
+    alone = torch.empty(3, 3001, dtype=torch.bfloat16)
+    native_ops().linear(alone, inputs, layer.weight, layer.bias, -1)
+
+    joined = native_ops().linears(inputs, [layer.weight, layer.bias], 1, MAX_ROWS, -1)
+
+    assert torch.equal(joined, alone)
+    many = native_ops().linears(inputs, [layer.weight, layer.bias], 1, 2, -1)
+    assert torch.equal(many, layer(inputs))

@@ -2,107 +2,8 @@
 
 import pytest
 
-from model.block_table import BlockTable, num_blocks_for
-from model.config import SamplingParams
-from model.errors import OutOfBlocksError
-from model.messages import ClaimReport, GenerationRequest
-from model.scheduler import Scheduler
-from model.sequence import Sequence, SequenceStatus
-
-
-class CountingCache:
-    """Blocks of one token each, as a number; nothing is ever found again."""
-
-    num_transfers = 0
-
-    def __init__(self, num_blocks: int = 1000) -> None:
-        self.num_free = num_blocks
-        self.released: list[str] = []
-
-    def claim(self, sequence: Sequence) -> ClaimReport:
-        self._require(sequence.num_tokens)
-        return ClaimReport(
-            num_prompt_tokens=sequence.num_prompt_tokens, computed=len(self.released)
-        )
-
-    def grow(self, sequence: Sequence, num_new_tokens: int) -> None:
-        table = sequence.table
-        end = sequence.num_computed_tokens + num_new_tokens
-        wanted = max(0, num_blocks_for(end, table.block_size) - len(table))
-        self._require(wanted)
-        self.num_free -= wanted
-        table.block_ids += [0] * wanted
-
-    def release(self, sequence: Sequence) -> None:
-        self.released.append(sequence.id)
-        self.num_free += len(sequence.table.truncate(0))
-        sequence.num_computed_tokens = 0
-
-    def _require(self, wanted: int) -> None:
-        if wanted > self.num_free:
-            raise OutOfBlocksError(wanted, self.num_free)
-
-
-class Bench:
-    """A scheduler, and steps that only count."""
-
-    def __init__(self, *, num_blocks=1000, token_budget=10, max_running=8) -> None:
-        self.cache = CountingCache(num_blocks)
-        self.scheduler = Scheduler(
-            self.cache,  # type: ignore[arg-type]
-            token_budget=token_budget,
-            max_running=max_running,
-        )
-        self.sequences: dict[str, Sequence] = {}
-
-    def add(self, name: str, num_tokens: int, owner: str = "") -> Sequence:
-        request = GenerationRequest(
-            request_id=name,
-            token_ids=(0,) * num_tokens,
-            params=SamplingParams(),
-            owner=owner,
-        )
-        sequence = self.sequences[name] = Sequence(
-            request=request,
-            table=BlockTable(1),
-            arrived_s=float(len(self.sequences)),
-            seed=0,
-            max_tokens=1000,
-        )
-        self.scheduler.add(sequence)
-        return sequence
-
-    def place(self, name: str, num_tokens: int, *, num_computed: int) -> None:
-        """A sequence in the middle of its work."""
-        sequence = self.add(name, num_tokens)
-        self.cache.grow(sequence, num_computed)
-        sequence.num_computed_tokens = num_computed
-        sequence.status = SequenceStatus.RUNNING
-        self.scheduler.waiting.remove(sequence)
-        self.scheduler.running.append(sequence)
-
-    def step(self) -> dict[str, int]:
-        """Schedule, compute, sample: who ran, and how many tokens of each."""
-        plan = self.scheduler.schedule()
-        for scheduled in plan:
-            has_logits = scheduled.has_logits
-            scheduled.sequence.num_computed_tokens += scheduled.num_tokens
-            if has_logits:
-                scheduled.sequence.token_ids.append(0)
-        return {s.sequence.id: s.num_tokens for s in plan}
-
-    def end(self, name: str) -> None:
-        sequence = self.sequences[name]
-        self.cache.release(sequence)
-        self.scheduler.remove(sequence)
-
-    @property
-    def running(self) -> list[str]:
-        return [s.id for s in self.scheduler.running]
-
-    @property
-    def waiting(self) -> list[str]:
-        return [s.id for s in self.scheduler.waiting]
+from model.sequence import SequenceStatus
+from tests.support.scheduler_bench import Bench
 
 
 def test_without_work_there_is_no_step():
@@ -155,6 +56,70 @@ def test_decoding_goes_before_an_older_prefill():
     bench.place("decoding", 5, num_computed=4)
 
     assert list(bench.step().items()) == [("decoding", 1), ("older", 9)]
+
+
+def test_a_short_prompt_goes_before_a_long_one_that_keeps_its_share():
+    bench = Bench(token_budget=20)
+    bench.add("long", 100)
+    bench.step()
+    bench.add("short", 12)
+
+    assert bench.step() == {"long": 8, "short": 12}
+    assert bench.step() == {"long": 19, "short": 1}
+
+
+def test_the_oldest_prompt_gets_its_share_whoever_comes():
+    bench = Bench(token_budget=20, max_running=100)
+    bench.add("long", 100)
+    bench.step()
+    for i in range(10):
+        bench.add(f"s{i}", 30)
+
+    assert bench.step() == {"long": 5, "s0": 15}
+    assert bench.step() == {"long": 5, "s0": 15}
+
+
+def test_every_owner_s_shortest_prompt_goes_before_anybody_s_second():
+    bench = Bench(token_budget=40)
+    for name, num_tokens in (("ann0", 12), ("ann1", 11), ("bob0", 20), ("ann2", 10)):
+        bench.add(name, num_tokens, name[:3])
+
+    # Ten rows for the oldest; then `ann2`, whose owner has two others, and bob's only one.
+    assert bench.step() == {"ann0": 10, "bob0": 20, "ann2": 10}
+
+
+def test_an_owner_s_prompts_are_let_in_only_as_far_as_somebody_computes_them_soon():
+    bench = Bench(token_budget=10, max_running=100)
+    for i in range(12):
+        bench.add(f"ann{i}", 5, "ann")
+    bench.add("bob", 5, "bob")
+
+    bench.step()
+
+    assert bench.running == [*(f"ann{i}" for i in range(8)), "bob"]
+
+
+def test_many_short_prompts_are_let_in_at_once():
+    bench = Bench(token_budget=64, max_running=100)
+    for i in range(40):
+        bench.add(f"s{i}", 2)
+
+    assert len(bench.step()) == 32
+
+
+def test_steps_that_leave_prompts_waiting_for_the_time_s_sake_are_counted():
+    bench = Bench(
+        num_blocks=9999, token_budget=500, max_itl_s=0.1, machine=lambda work: 0.01 * work.num_rows
+    )
+    bench.add("reply", 1)
+    bench.step()
+    assert bench.scheduler.num_held_steps == 0
+
+    bench.add("long", 900)
+    while bench.sequences["long"].num_tokens == 900:
+        bench.step()
+
+    assert bench.scheduler.num_held_steps >= 30
 
 
 def test_no_step_has_more_rows_than_the_budget():
@@ -262,15 +227,19 @@ def test_the_youngest_waits_itself_when_it_is_the_one_that_lacks_a_block():
     assert bench.cache.released == ["b"]
 
 
-def test_a_planned_victim_s_budget_goes_to_others():
-    bench = Bench(num_blocks=40)
-    bench.place("a", 15, num_computed=10)
-    bench.place("b", 25, num_computed=15)
+def test_a_planned_victim_s_row_goes_to_others():
+    bench = Bench(num_blocks=44)
+    bench.place("a", 17, num_computed=5)
+    bench.place("b", 15, num_computed=14)
     bench.place("c", 12, num_computed=11)
-    assert bench.cache.num_free == 4
+    bench.sequences["c"].token_ids.append(0)
+    bench.sequences["c"].num_computed_tokens += 1
+    bench.sequences["b"].token_ids.append(0)
+    bench.sequences["b"].num_computed_tokens += 1
+    assert bench.cache.num_free == 0
 
-    # `c` is planned first with one of ten tokens; then `a` wants five blocks and three are left.
-    assert bench.step() == {"a": 5, "b": 5}
+    # `b` wants a block and there is none; nor has `c`, which is the youngest, one then.
+    assert bench.step() == {"b": 1, "a": 9}
     assert bench.cache.released == ["c"]
 
 

@@ -102,6 +102,50 @@ def test_a_conversation_s_tables_are_shown_wherever_they_are():
     assert view.idle_s >= 20.0
 
 
+def test_a_turn_that_is_called_like_its_conversation_is_stored_like_any_other():
+    books = TieredBooks()
+    books.turn("conv", PROMPT)
+    books.idle()
+
+    assert books.stored() == {1, 5, 9}
+
+
+def test_a_verify_whose_medium_fails_says_what_it_had_found():
+    books = TieredBooks()
+    books.turn("one", PROMPT)
+    books.idle()
+    books.medium.is_broken = True
+    told = []
+
+    books.tier.verify(told.append)
+    books.tick()
+    books.move()
+    books.tick()
+
+    assert told == [0]
+    assert not books.tier.is_on
+
+
+def test_what_could_not_be_removed_for_room_is_erased_later():
+    books = TieredBooks(40, max_records=4)
+    for rows in (64, 128):
+        books.costs.observe_compute(rows, 0, float(rows))
+    books.turn("one", range(1, 13), conversation="old")
+    books.idle()
+    books.medium.is_stuck = True
+    books.turn("two", range(20, 32), conversation="new")
+    books.idle()
+    assert books.tier.owes_erasure
+
+    books.medium.is_stuck = False
+    books.tick(700.0)
+    books.move()
+    books.tick()
+
+    assert not books.tier.owes_erasure
+    assert len(books.medium.records) == len(books.tier.tree)
+
+
 def test_a_restored_table_that_is_claimed_is_nobody_s_any_more():
     books = TieredBooks()
     books.turn("one", PROMPT)

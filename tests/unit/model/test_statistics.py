@@ -32,7 +32,7 @@ def take(statistics: Statistics):
         blocks=(1, 2, 3, 4),
         queues=(5, 6, 7),
         rows_computed_total=8,
-        preemptions_total=9,
+        setbacks=(9, 12),
         evicted_blocks_total=11,
     )
 

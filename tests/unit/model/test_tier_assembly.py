@@ -13,8 +13,10 @@ from model.attention.reference import ReferenceBackend
 from model.config import Device, EngineConfig, Mode, SamplingParams
 from model.core import EngineCore
 from model.errors import ModelLoadError
+from model.eviction import EvictionPolicy
 from model.messages import GenerationFinished, GenerationRequest, GenerationStarted, TierName
 from model.tiers.cpu import create_memory
+from tests.support.tier_records import is_anywhere
 from tests.support.tiny_model import LetterTokenizer
 
 VOCAB_SIZE = 5
@@ -42,13 +44,13 @@ class Life:
     def tiers(self) -> list[TierName]:
         return [tier.name for tier in self.core.cache.tiering.tiers()]
 
-    def turn(self, name: str, token_ids, **fields):
+    def turn(self, name: str, token_ids, conversation_id="conv", **fields):
         """A turn's claim and the reply's ids."""
         request = GenerationRequest(
             request_id=name,
             token_ids=tuple(token_ids),
             params=SamplingParams(temperature=0.0, max_output_tokens=4),
-            conversation_id="conv",
+            conversation_id=conversation_id,
             **fields,
         )
         events = [output.event for output in self.core.submit(request)]
@@ -127,6 +129,40 @@ def test_memory_that_outlives_the_process_has_it_all_the_same(config, oracle):
 
     assert (claim.from_cpu, claim.computed) == (13, 2)
     oracle.assert_greedy(list(log), list(went_on))
+
+
+def test_what_was_given_up_before_its_conversation_was_deleted_is_in_no_file(config):
+    """For room: two conversations don't fit, and the tier would have to know whose it was."""
+    probe = Life(config)
+    record_bytes = probe.core.cache.tiering.tiers()[0].storage.record_bytes()
+    probe.end()
+    folder = config.kv_dir
+    config = replace(
+        config,
+        disk_tier_bytes=40 * record_bytes,  # 32 live ones, so that there is room for dead ones
+        eviction=EvictionPolicy.LRU,
+        spill_to_disk_after_s=0.0,
+    )
+    life = Life(config)
+    life.turn("one", PROMPT, conversation_id="first")
+    life.store()
+    (parked,) = life.core.cache._parked
+    carrier = life.core._runner.blocks.carrier()
+    blocks = [(b, min(4, 13 - 4 * i)) for i, b in enumerate(parked.table.block_ids)]
+    payloads = [bytes(view) for view in carrier.fetch(blocks)]
+    assert all(is_anywhere(folder, payload) for payload in payloads)
+
+    life.turn("two", PROMPT[::-1] * 12, conversation_id="second")
+    life.store()
+    tier = life.core.cache.tiering.tiers()[0]
+    assert dict(tier.stats().counts)["evicted"] > 0
+    life.core.release("first")
+    life.core.tick()
+    life.end()
+
+    assert not any(is_anywhere(folder, payload) for payload in payloads)
+    assert not is_anywhere(folder, b"first")
+    assert is_anywhere(folder, b"second")
 
 
 def test_what_is_encrypted_is_read_with_its_key_only(config):

@@ -6,6 +6,7 @@ import select
 import socket
 import sys
 import threading
+from functools import partial
 
 import pytest
 
@@ -68,7 +69,7 @@ def tier_setup(medium, *, max_records=100):
         medium,
         max_records=max_records,
         block_size=4,
-        worth=worth.of_record,
+        worth=partial(worth.of_record, medium.name),
         clock=lambda: 0.0,
     )
     return TierSetup(

@@ -53,6 +53,26 @@ def test_every_template_tells_tools_calls_and_results(name):
     assert calling.form is NATIVE.get(name, HERMES)
 
 
+@pytest.mark.parametrize("name", ["chatml", "qwen_tools"])
+def test_arguments_with_half_a_character_are_told_as_they_were_written(name):
+    half = r'{"city": "\ud83d"}'
+    call = ToolCall(id="c", name="weather", arguments=half)
+
+    text = written(name, (ASKED[0], InputMessage(role="assistant", text="", calls=(call,))), TOOLS)
+
+    assert r"\ud83d" in text
+
+
+@pytest.mark.parametrize("name", ["chatml", "qwen_tools"])
+def test_arguments_that_stand_too_deep_are_told_as_they_were_written(name):
+    deep = '{"a":' * 400 + "1" + "}" * 400
+    call = ToolCall(id="c", name="weather", arguments=deep)
+
+    text = written(name, (ASKED[0], InputMessage(role="assistant", text="", calls=(call,))), TOOLS)
+
+    assert text.count("{") > 400
+
+
 def test_words_are_used_where_the_template_knows_no_tools():
     text = written("chatml", ASKED, (WEATHER,))
 

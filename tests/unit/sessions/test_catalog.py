@@ -4,7 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from sessions.errors import InvalidInputError, RevisionConflictError, SessionNotFoundError
+from sessions.errors import (
+    InvalidInputError,
+    ItemNotFoundError,
+    RevisionConflictError,
+    SessionNotFoundError,
+    TurnNotFoundError,
+)
 from sessions.types import ReasoningPolicy, SessionChange
 from tests.support import tiny_tokenizer as tiny
 from tests.support.chat import ANN, BOB, Chat
@@ -190,3 +196,13 @@ async def test_a_page_of_too_much_or_a_text_too_long_is_refused(manager):
         await manager.list(ANN, limit=101)
     with pytest.raises(InvalidInputError):
         await manager.list(ANN, title_has="x" * 501)
+
+
+async def test_an_id_that_nobody_can_have_is_not_found(manager):
+    for made_up in ("conv_\0", "\0", "conv_\N{REPLACEMENT CHARACTER}"):
+        with pytest.raises(SessionNotFoundError):
+            await manager.get(ANN, made_up)
+        with pytest.raises(TurnNotFoundError):
+            await manager.turn(ANN, made_up)
+        with pytest.raises(ItemNotFoundError):
+            await manager.items.find(ANN, made_up)

@@ -179,6 +179,18 @@ def test_arguments_in_front_of_the_name_or_as_a_string_are_read_at_the_end():
     assert calls_of(reply) == [(0, "time", '{"a": 1}', True)]
 
 
+@pytest.mark.parametrize("size", SIZES)
+def test_escapes_that_stand_for_no_text_are_never_told(size):
+    for name in (r"\ud83d", r"a\u0000b"):
+        text = f'<tool_call>{{"name": "{name}", "arguments": {{}}}}</tool_call>'
+        reply, _ = read(text, size=size)
+        assert (reply.text, reply.calls) == (text, ())
+    for said in (r'{"a": "\ud83d"}', r'"{\"a\": \"\ud83d\"}"'):
+        text = f'<tool_call>{{"arguments": {said}, "name": "time"}}</tool_call>'
+        reply, _ = read(text, size=size)
+        assert calls_of(reply) == [(0, "time", r'{"a": "\ud83d"}', True)]
+
+
 def test_brackets_and_quotes_inside_of_strings_end_nothing():
     arguments = '{"a": "}]\\"{", "b": ["}"]}'
     reply, _ = read(f'<tool_call>{{"name": "time", "arguments": {arguments}}}</tool_call>')

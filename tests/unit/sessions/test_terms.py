@@ -23,6 +23,7 @@ def test_terms_come_back_as_they_were():
         form=Grammar(kind=GrammarKind.JSON_SCHEMA, text="{}", param="text.format"),
         truncates=True,
         num_dropped_turns=2,
+        is_background=True,
         shown={"tools": [{"type": "function"}]},
     )
 

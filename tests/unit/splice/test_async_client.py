@@ -8,48 +8,40 @@ import pytest
 from splice import (
     APIStatusError,
     AsyncClient,
+    AsyncSession,
+    AsyncSessions,
+    AuthenticationError,
     BadRequestError,
     ConflictError,
     ConnectionLostError,
     MetricsEvent,
     NotFoundError,
     OverloadedError,
+    PermissionDeniedError,
     ServerError,
     TextDelta,
     TurnEvent,
+    UnavailableError,
 )
-from splice.async_client import AsyncSession
+from splice.endpoint import Endpoint
 from splice.transport import Transport
 from tests.support.scripted_api import (
+    Naps,
     ScriptedApi,
     answer,
     refuse,
+    session_at,
     session_json,
     stream,
+    stream_head,
     turn_events,
-    turn_json,
+    vanish,
 )
-
-
-class Naps:
-    """Sleeping that takes no time and is written down."""
-
-    def __init__(self):
-        self.lengths = []
-
-    async def __call__(self, seconds):
-        self.lengths.append(seconds)
-        await asyncio.sleep(0)
 
 
 @pytest.fixture
 def naps():
     return Naps()
-
-
-def session_at(api, naps, **options):
-    transport = Transport(api.url, sleep=naps, **options)
-    return transport, AsyncSession(transport, session_json())
 
 
 async def reply(api, naps, **options):
@@ -149,6 +141,64 @@ async def test_an_end_is_taken_whatever_its_number(naps):
     assert turn.text == "a"
 
 
+async def test_an_error_in_a_stream_that_may_be_tried_again_is(naps):
+    events = turn_events("a")
+    error = {"type": "error", "status": 503, "error": {"code": "store_unavailable"}}
+    api = ScriptedApi(stream(*events[:2], error), stream(*events[2:]))
+
+    got, turn = await reply(api, naps)
+
+    assert [e.sequence_number for e in got] == list(range(len(events)))
+    assert turn.text == "a"
+
+
+async def test_an_error_in_a_stream_that_is_for_good_is_raised(naps):
+    said = {"code": "internal", "message": "a bug", "type": "server_error", "param": None}
+    error = {"type": "error", "status": 500, "error": said}
+    api = ScriptedApi(stream(*turn_events("a")[:2], error))
+
+    with pytest.raises(ServerError, match="a bug") as caught:
+        await reply(api, naps)
+
+    assert (caught.value.status, caught.value.code) == (500, "internal")
+    assert len(api.requests) == 1
+
+
+async def test_events_that_nobody_knows_are_passed_through(naps):
+    first, *rest = turn_events("a")
+    unknown = {"type": "splice:weather", "sequence_number": 1, "is_raining": True}
+    unnumbered = {"type": "splice:aside", "words": "hm"}
+    rest = [{**event, "sequence_number": event["sequence_number"] + 1} for event in rest]
+    api = ScriptedApi(stream(first, unknown, unnumbered, *rest))
+
+    got, turn = await reply(api, naps)
+
+    assert [e.raw for e in got[:3]] == [first, unknown, unnumbered]
+    assert [e.sequence_number for e in got] == [0, 1, 1, 2, 3, 4, 5]
+    assert turn.text == "a"
+
+
+async def test_any_number_of_open_streams_leaves_room_for_a_call(naps):
+    is_over = asyncio.Event()
+
+    async def hold(request):
+        response = await stream_head(request, *turn_events("a")[:1])
+        await is_over.wait()
+        return response
+
+    api = ScriptedApi(*[hold] * 110, answer(session_json(title="here")))
+    async with api.serving():
+        transport, session = session_at(api, naps)
+        streams = [session.stream(str(number)) for number in range(110)]
+        await asyncio.gather(*(anext(reading) for reading in streams))
+
+        async with asyncio.timeout(10):
+            assert (await session.refresh()).title == "here"
+        is_over.set()
+        await asyncio.gather(*(reading.close() for reading in streams))
+        await transport.close()
+
+
 async def test_a_stream_that_never_comes_back_is_given_up(naps):
     api = ScriptedApi(*[stream(then_break=True)] * 3)
 
@@ -192,6 +242,26 @@ async def test_a_busy_server_is_asked_again_when_it_said(naps):
     assert 7 <= naps.lengths[0] <= 9
 
 
+async def test_milliseconds_are_more_exact_than_seconds(naps):
+    asked = {"Retry_After": "1", "retry_after_ms": "20", "x_should_retry": "true"}
+    api = ScriptedApi(refuse(429, "rate_limit_exceeded", **asked), stream(*turn_events("a")))
+
+    await reply(api, naps)
+
+    assert 0.02 <= naps.lengths[0] <= 0.025
+
+
+async def test_a_date_to_come_back_at_is_no_time(naps):
+    api = ScriptedApi(
+        refuse(503, "away", Retry_After="Mon, 30 Nov 2026 04:00:00 GMT"),
+        stream(*turn_events("a")),
+    )
+
+    await reply(api, naps)
+
+    assert 0.5 <= naps.lengths[0] <= 0.625
+
+
 async def test_without_a_time_the_pauses_grow(naps):
     api = ScriptedApi(*[refuse(503, "engine_unavailable")] * 3, stream(*turn_events("a")))
 
@@ -205,12 +275,16 @@ async def test_without_a_time_the_pauses_grow(naps):
     ("status", "kind"),
     [
         (400, BadRequestError),
+        (401, AuthenticationError),
+        (403, PermissionDeniedError),
         (404, NotFoundError),
         (409, ConflictError),
         (413, BadRequestError),
         (429, OverloadedError),
         (500, ServerError),
-        (503, ServerError),
+        (502, UnavailableError),
+        (503, UnavailableError),
+        (507, ServerError),
         (418, APIStatusError),
     ],
 )
@@ -243,7 +317,8 @@ async def test_an_error_that_is_no_json_still_has_its_status(naps):
 async def test_a_server_that_is_not_there_is_a_lost_connection(naps):
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
-        transport = Transport(f"http://127.0.0.1:{unused.getsockname()[1]}", sleep=naps)
+        endpoint = Endpoint.at(f"127.0.0.1:{unused.getsockname()[1]}")
+        transport = Transport(endpoint, sleep=naps)
         with pytest.raises(ConnectionLostError, match="no answer from"):
             await AsyncSession(transport, session_json()).refresh()
         await transport.close()
@@ -251,17 +326,44 @@ async def test_a_server_that_is_not_there_is_a_lost_connection(naps):
     assert len(naps.lengths) == 3
 
 
-async def test_a_session_whose_making_may_have_worked_is_not_made_twice():
-    async def vanish(request):
-        request.transport.abort()
-        await asyncio.sleep(0)
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda session: session.fork(),
+        lambda session: session.add([{"role": "user", "content": "hi"}]),
+        lambda session: AsyncSessions(session._transport).create(title="t"),
+        lambda session: AsyncSessions(session._transport).bring_in({"turns": []}),
+    ],
+    ids=["fork", "items", "session", "import"],
+)
+async def test_what_is_made_is_sent_again_under_the_same_key(naps, make):
+    made = {**session_json(), "data": []}
+    api = ScriptedApi(vanish, refuse(503, "draining"), answer(made), answer(made))
+    async with api.serving():
+        transport, session = session_at(api, naps)
+        await make(session)
+        await make(session)
+        await transport.close()
 
-    api = ScriptedApi(vanish)
-    async with api.serving(), AsyncClient(api.url) as client:
-        with pytest.raises(ConnectionLostError):
-            await client.sessions.create()
+    *sent, another = [headers["Idempotency-Key"] for headers in api.headers]
+    assert len(set(sent)) == 1
+    assert another != sent[0]
+    assert api.requests[0] == api.requests[1] == api.requests[2]
 
-    assert len(api.requests) == 1
+
+@pytest.mark.parametrize("expected", [{"expected_revision": 3}, {}])
+async def test_a_change_is_sent_again_unless_it_says_what_it_goes_on_from(naps, expected):
+    api = ScriptedApi(vanish, answer(session_json(title="b")))
+    async with api.serving():
+        transport, session = session_at(api, naps)
+        if expected:
+            with pytest.raises(ConnectionLostError):
+                await session.update(title="b", **expected)
+        else:
+            assert (await session.rename("b")).title == "b"
+        await transport.close()
+
+    assert len(api.requests) == (1 if expected else 2)
 
 
 async def test_every_page_of_a_list_is_read():
@@ -275,64 +377,3 @@ async def test_every_page_of_a_list_is_read():
 
     assert found == ["conv_1", "conv_2"]
     assert api.requests[1][1] == "/v1/sessions?limit=1&order=desc&after=conv_1"
-
-
-async def test_what_a_session_can_do_asks_what_the_protocol_says(naps):
-    api = ScriptedApi(
-        answer(session_json("conv_2"), status=201),
-        answer(session_json(head="resp_1")),
-        stream(*turn_events("again")),
-        answer(turn_json("x", status="cancelled")),
-        answer({"data": [turn_json("x", status="completed")]}),
-        answer(turn_json("x", status="completed")),
-        answer({"tables": []}),
-        stream(*turn_events("a")[3:]),
-        answer({"deleted": True}),
-    )
-    async with api.serving():
-        transport, session = session_at(api, naps)
-        assert (await session.fork("resp_0", title="b")).id == "conv_2"
-        assert (await session.regenerate(temperature=0)).text == "again"
-        assert (await session.cancel()).status == "cancelled"
-        assert [turn.input_text for turn in await session.turns(whole_tree=True)] == ["hi"]
-        assert (await session.turn("resp_1")).session_id == "conv_1"
-        assert await session.kv() == {"tables": []}
-        assert (await session.resume("resp_1", starting_after=2).final()).text == "a"
-        await session.delete()
-        await transport.close()
-
-    assert [f"{method} {path}" for method, path, _ in api.requests] == [
-        "POST /v1/sessions/conv_1/fork",
-        "GET /v1/sessions/conv_1",
-        "POST /v1/sessions/conv_1/turns/resp_1/regenerate",
-        "POST /v1/sessions/conv_1/turns/resp_1/cancel",
-        "GET /v1/sessions/conv_1/turns?all=true",
-        "GET /v1/sessions/conv_1/turns/resp_1",
-        "GET /v1/sessions/conv_1/kv",
-        "GET /v1/sessions/conv_1/turns/resp_1?stream=true&starting_after=2",
-        "DELETE /v1/sessions/conv_1",
-    ]
-    assert api.requests[0][2] == {"at": "resp_0", "title": "b"}
-    assert api.requests[2][2]["temperature"] == 0
-
-
-async def test_regenerating_in_an_empty_session_is_a_mistake_of_the_caller(naps):
-    api = ScriptedApi(answer(session_json()))
-    async with api.serving():
-        transport, session = session_at(api, naps)
-        with pytest.raises(ValueError, match="has no turn yet"):
-            await session.regenerate()
-        await transport.close()
-
-
-async def test_a_stream_left_early_closes_its_connection(naps):
-    api = ScriptedApi(stream(*turn_events("a", "b")))
-    async with api.serving():
-        transport, session = session_at(api, naps)
-        async with session.stream("hi") as reading:
-            async for piece in reading.text_stream:
-                assert piece == "a"
-                break
-        await transport.close()
-
-    assert reading.last_sequence_number == 2

@@ -1,11 +1,12 @@
 """The synchronous client: the same, without await."""
 
-import asyncio
+import contextlib
+import inspect
 import threading
 
 import pytest
 
-from app.protocol import TurnBody
+from app.protocol import RegenerateBody, TurnBody
 from splice import (
     AsyncClient,
     AsyncSession,
@@ -13,6 +14,7 @@ from splice import (
     AsyncStream,
     Client,
     NotFoundError,
+    ReplyOptions,
     Session,
     Sessions,
     Stream,
@@ -20,7 +22,6 @@ from splice import (
     TurnOptions,
 )
 from tests.support.scripted_api import (
-    ScriptedApi,
     answer,
     refuse,
     session_json,
@@ -28,40 +29,14 @@ from tests.support.scripted_api import (
     turn_events,
     turn_json,
 )
+from tests.support.server_thread import ServerThread
 
 
 @pytest.fixture
 def served():
     """Serve a script from another thread, as a server would be."""
-    running = []
-
-    def serve(*answers):
-        server = _InAThread(ScriptedApi(*answers))
-        running.append(server)
-        return server.api
-
-    yield serve
-    for server in running:
-        server.stop()
-
-
-class _InAThread:
-    def __init__(self, api):
-        self.api = api
-        self._ready = threading.Event()
-        self._thread = threading.Thread(target=asyncio.run, args=(self._run(),))
-        self._thread.start()
-        assert self._ready.wait(5)
-
-    async def _run(self):
-        self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
-        async with self.api.serving():
-            self._ready.set()
-            await self._stop.wait()
-
-    def stop(self):
-        self._loop.call_soon_threadsafe(self._stop.set)
-        self._thread.join()
+    with contextlib.ExitStack() as running:
+        yield lambda *answers: running.enter_context(ServerThread(*answers))
 
 
 def test_a_conversation_without_await(served):
@@ -120,6 +95,34 @@ def test_a_stream_may_be_left_early(served):
     assert reading.last_sequence_number == first.sequence_number
 
 
+def test_threads_share_one_client(served):
+    """Each has a stream of its own; what they read does not mix."""
+    api = served(answer(session_json()), *[stream(*turn_events(*("abc" for _ in range(20))))] * 6)
+    texts = {}
+
+    def read(session, number):
+        texts[number] = list(session.stream(str(number)).text_stream)
+
+    with Client(api.url) as client:
+        session = client.sessions.get("conv_1")
+        threads = [threading.Thread(target=read, args=(session, n)) for n in range(6)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    assert texts == {number: ["abc"] * 20 for number in range(6)}
+    assert sorted(body["input"] for _, _, body in api.requests[1:]) == list("012345")
+
+
+def test_a_closed_client_says_that_it_is(served):
+    client = Client(served().url)
+    client.close()
+
+    with pytest.raises(RuntimeError, match="the client is closed"):
+        client.models()
+
+
 def test_closing_twice_does_no_harm(served):
     client = Client(served().url)
 
@@ -130,20 +133,46 @@ def test_closing_twice_does_no_harm(served):
 
 
 @pytest.mark.parametrize(
-    ("plain", "awaited", "attributes"),
+    ("plain", "awaited", "attributes", "only_awaited"),
     [
-        (Client, AsyncClient, set()),
-        (Sessions, AsyncSessions, set()),
-        (Session, AsyncSession, {"info"}),
-        (Stream, AsyncStream, {"turn", "last_sequence_number"}),
+        (Client, AsyncClient, set(), set()),
+        (Sessions, AsyncSessions, set(), set()),
+        (Session, AsyncSession, {"info"}, {"agents"}),
+        (Stream, AsyncStream, {"turn", "last_sequence_number"}, set()),
     ],
 )
-def test_both_clients_have_the_same_methods(plain, awaited, attributes):
+def test_both_clients_have_the_same_methods(plain, awaited, attributes, only_awaited):
     def public(kind):
         return {name for name in vars(kind) if not name.startswith("_")}
 
-    assert public(plain) == public(awaited) | attributes
+    assert public(plain) == (public(awaited) | attributes) - only_awaited
 
 
-def test_a_turn_may_be_given_whatever_the_server_takes():
-    assert set(TurnOptions.__annotations__) == set(TurnBody.model_fields) - {"input", "stream"}
+def _parameters(kind, name):
+    return {
+        name: (parameter.kind, parameter.default, parameter.annotation)
+        for name, parameter in inspect.signature(getattr(kind, name)).parameters.items()
+    }
+
+
+@pytest.mark.parametrize(
+    ("plain", "awaited"),
+    [(Client, AsyncClient), (Sessions, AsyncSessions), (Session, AsyncSession)],
+)
+def test_methods_of_one_name_take_the_same(plain, awaited):
+    methods = [
+        name
+        for name, member in vars(plain).items()
+        if inspect.isfunction(member) and not name.startswith("_")
+    ]
+
+    assert len(methods) >= 5
+    for name in methods:
+        assert _parameters(plain, name) == _parameters(awaited, name), name
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs"), [(TurnOptions, TurnBody), (ReplyOptions, RegenerateBody)]
+)
+def test_a_turn_may_be_given_whatever_the_server_takes(ours, theirs):
+    assert set(ours.__annotations__) == set(theirs.model_fields) - {"input", "stream"}

@@ -7,7 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from splice.events import Event, SseParser, TextDelta, TurnEvent, parse_event
+from splice.events import (
+    ArgumentsDelta,
+    Event,
+    ItemEvent,
+    ReasoningDelta,
+    SseParser,
+    TextDelta,
+    TurnEvent,
+    parse_event,
+)
 from tests.support.scripted_api import turn_events
 
 EVENTS = turn_events("Grüße 😀\n", " 你好")
@@ -42,6 +51,34 @@ def test_a_kind_from_the_future_is_an_event_with_all_its_data():
 
     assert type(event) is Event
     assert event.raw["more"] == 1
+
+
+def test_an_event_without_a_number_has_that_of_the_one_before():
+    assert parse_event({"type": "splice:new"}, 7).sequence_number == 7
+
+
+def test_what_a_model_thinks_and_calls_has_types_of_its_own():
+    call = {"id": "fc_1", "type": "function_call", "call_id": "c", "name": "look"}
+    place = {"item_id": "fc_1", "output_index": 1}
+    events = [
+        {"type": "response.reasoning_text.delta", "item_id": "rs_1", "delta": "hm"},
+        {"type": "response.output_item.added", "item": call},
+        {"type": "response.function_call_arguments.delta", **place, "delta": '{"a"'},
+        {"type": "response.output_item.done", "item": {**call, "arguments": '{"a":1}'}},
+    ]
+
+    thought, begun, piece, whole = [
+        parse_event({**event, "sequence_number": number}) for number, event in enumerate(events)
+    ]
+
+    assert isinstance(thought, ReasoningDelta)
+    assert thought.delta == "hm"
+    assert isinstance(begun, ItemEvent)
+    assert (begun.item.name, begun.is_done) == ("look", False)
+    assert isinstance(piece, ArgumentsDelta)
+    assert (piece.item_id, piece.delta) == ("fc_1", '{"a"')
+    assert isinstance(whole, ItemEvent)
+    assert (whole.item.arguments, whole.is_done) == ('{"a":1}', True)
 
 
 @pytest.mark.parametrize("kind", ["completed", "incomplete", "failed"])

@@ -3,13 +3,14 @@ two; what belongs to nobody is NaN and reaches nobody."""
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from model.attention.base import AttentionSpec
 from model.attention.cpu import CpuBackend, levels
 from model.attention.reference import ReferenceBackend
 from model.batch import Batch, BatchRow
+from model.kv_cache import KVCache, KVShape
 from tests.support.attention_cases import assert_close, shapes, specs, thorough
 from tests.support.native_kernels import native_ops, threads
 from tests.support.paged_steps import CPU, PagedStep, Shape
@@ -142,3 +143,40 @@ def test_more_rows_than_a_tile_has_share_one_key_value_head():
 
     for output in outputs(step, PLAIN):
         assert_close(output, step.dense(PLAIN), torch.float32)
+
+
+@given(shape=shapes, spec=specs, layer=st.integers(0, 2))
+@settings(max_examples=40, derandomize=True, deadline=None)
+def test_storing_and_attending_in_one_call_is_one_after_the_other(shape, spec, layer):
+    step = PagedStep(shape)
+    plan = CpuBackend(native_ops()).plan(step.batch)
+    cache = KVCache(
+        KVShape(
+            num_layers=3,
+            block_size=shape.block_size,
+            num_kv_heads=shape.num_kv_heads,
+            head_size=shape.head_size,
+            dtype=shape.dtype,
+        ),
+        len(step.kv),
+        torch.device("cpu"),
+    )
+    cache.poison()
+    cache.layer(layer).copy_(step.kv)
+    num_rows = len(step.batch.token_ids)
+    # Heads outside of rows, as models have them.
+    key, value = (
+        torch.randn(shape.num_kv_heads, num_rows, shape.head_size).to(shape.dtype).transpose(0, 1)
+        for _ in range(2)
+    )
+    options = (spec.scaling, spec.window or 0, spec.softcap or 0.0, -1)
+    places = torch.stack(step.batch.places)
+    lists = (places, plan.tables, plan.sequences)
+    whole = cache.tensor.clone()
+
+    output = native_ops().attend_step(whole, step.query, key, value, *lists, layer, *options)
+
+    cache.write(layer, step.batch.places, key, value)
+    assert torch.equal(whole.nan_to_num(7), cache.tensor.nan_to_num(7))
+    expected = plan.attend(step.query, cache.layer(layer), spec)
+    assert_close(output, expected, shape.dtype)

@@ -73,10 +73,9 @@ class CpuMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     def damage(self, data):
         number = data.draw(st.sampled_from(sorted(self.there)))
-        # Not where the bytes are found first: a slot that was given up may have them too.
         view = self.storage._payload(self.storage._slots[key(number)])
         view[data.draw(st.integers(0, BLOCK_BYTES - 1))] ^= 1
-        assert self.storage.verify() == [record(number)]
+        assert [r for r in self.storage.verify() if r is not None] == [record(number)]
         self.there.remove(number)
 
     @invariant()
@@ -84,9 +83,10 @@ class CpuMachine(RuleBasedStateMachine):
         assert self.storage.used_bytes == len(self.there) * self.storage.record_bytes()
 
     @invariant()
-    def what_was_erased_is_nowhere(self):
+    def what_is_gone_is_nowhere(self):
         for number in self.erased:
             assert key(number) not in self.memory
+        for number in set(NUMBERS) - self.there:
             assert payload(number)[100:132].tobytes() not in self.memory
 
     def teardown(self):

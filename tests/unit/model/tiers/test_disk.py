@@ -1,5 +1,6 @@
 """Blocks in segment files: kept, found again, given up, erased, within a quota."""
 
+import errno
 import stat
 import subprocess
 import sys
@@ -8,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from model.tiers import holes
 from model.tiers.base import RecordLostError, Storage, TierUnavailableError
 from model.tiers.cipher import Cipher
 from model.tiers.disk import DiskStorage
@@ -154,6 +156,76 @@ def test_a_segment_without_live_records_is_deleted(disk, tmp_path):
     disk.remove([key(i) for i in range(4)])
 
     assert [f.name for f in segment_files(tmp_path)] == ["00000002.kv"]
+
+
+@pytest.mark.parametrize("is_supported", [True, False], ids=["holes", "no holes"])
+def test_a_removed_record_s_bytes_are_in_no_file(tmp_path, monkeypatch, is_supported):
+    if not is_supported:
+        monkeypatch.setattr(holes, "_fallocate", lambda: lambda *_: errno.EOPNOTSUPP)
+    disk = opened(tmp_path)
+    fill(disk, range(6))
+    disk.remove([key(1), key(4)])
+
+    for number in (1, 4):
+        assert not any(is_anywhere(tmp_path, payload(number)[i:][:32]) for i in (0, 500, 968))
+    assert [read_back(disk, i) for i in (0, 2, 3, 5)] == [payload(i) for i in (0, 2, 3, 5)]
+    assert disk.used_bytes == file_bytes(tmp_path)
+    disk.close()
+    again = DiskStorage(tmp_path, IDENTITY, QUOTA, segment_bytes=SEGMENT)
+    assert {r.position for r in again.open()} == {0, 2, 3, 5}
+    again.close()
+
+
+def test_bytes_that_the_system_refuses_to_give_up_are_an_error(disk, monkeypatch):
+    fill(disk, [1, 2])
+    monkeypatch.setattr(holes, "_fallocate", lambda: lambda *_: errno.EIO)
+
+    with pytest.raises(TierUnavailableError):
+        disk.remove([key(1)])
+
+
+def test_records_that_follow_each_other_are_read_in_one_go(disk):
+    fill(disk, range(9))
+    order = [2, 3, 7, 8, 0, 4]
+    into = [memoryview(bytearray(BLOCK_BYTES)) for _ in order]
+
+    assert sum(1 for _ in disk.read_all([record(n) for n in order], into)) == 6
+    assert into == [payload(n) for n in order]
+
+
+@pytest.mark.parametrize("lost", [0, 3, 5])
+def test_what_comes_before_a_record_that_is_lost_is_read(disk, lost):
+    fill(disk, [n for n in range(6) if n != lost])
+    into = [memoryview(bytearray(BLOCK_BYTES)) for _ in range(6)]
+    steps = disk.read_all([record(n) for n in range(6)], into)
+
+    for number in range(lost):
+        next(steps)
+        assert into[number] == payload(number)
+    with pytest.raises(RecordLostError):
+        next(steps)
+
+
+def test_a_segment_that_goes_while_records_are_read_loses_its_own(disk, tmp_path):
+    fill(disk, range(6))
+    into = [memoryview(bytearray(BLOCK_BYTES)) for _ in range(6)]
+    segment_files(tmp_path)[1].unlink()
+    steps = disk.read_all([record(n) for n in range(6)], into)
+
+    assert [next(steps) for _ in range(4)] == [None] * 4
+    with pytest.raises(RecordLostError, match="a segment is gone"):
+        next(steps)
+    assert disk.live_bytes == 4 * disk.record_bytes()
+
+
+def test_verifying_goes_on_while_records_come_and_go(disk):
+    fill(disk, range(4))
+    steps = disk.verify()
+    assert next(steps) is None
+    disk.erase([key(1)])
+    fill(disk, [5])
+
+    assert list(steps) == [None, None]
 
 
 def test_a_smaller_quota_is_kept_from_the_start(tmp_path):

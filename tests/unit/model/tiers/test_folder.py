@@ -38,7 +38,8 @@ def folders(tmp_path):
 
 
 def collect(root, *, quota_bytes=HUGE, max_age_s=HUGE, now=4000.0):
-    return collect_foreign(root, IDENTITY, quota_bytes=quota_bytes, max_age_s=max_age_s, now=now)
+    steps = collect_foreign(root, IDENTITY, quota_bytes=quota_bytes, max_age_s=max_age_s, now=now)
+    return [path for path in steps if path is not None]
 
 
 def test_nothing_is_collected_that_is_young_and_within_the_quota(folders, tmp_path):

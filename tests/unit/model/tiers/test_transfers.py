@@ -6,8 +6,14 @@ import threading
 import pytest
 
 from model.messages import TierName
-from model.tiers.base import Record, RecordLostError, TierError, TierUnavailableError
-from model.tiers.transfers import Errand, Item, Transfer, Transfers, Urgency
+from model.tiers.base import (
+    Record,
+    RecordLostError,
+    TierError,
+    TierUnavailableError,
+)
+from model.tiers.jobs import Chore, Errand, Item, Transfer, Urgency
+from model.tiers.transfers import Transfers
 from tests.support.memory_storage import MemoryStorage, NumberedBlocks
 
 
@@ -34,12 +40,12 @@ class GatedStorage(MemoryStorage):
 
 
 class Bench:
-    def __init__(self):
-        self.storage = GatedStorage()
-        self.blocks = NumberedBlocks(16)
+    def __init__(self, storage=None, clock=lambda: 0.0, max_blocks=1):
+        self.storage = storage or GatedStorage()
+        self.blocks = NumberedBlocks(16, max_blocks)
         self.blocks.contents[:] = range(16)
         self.woken = threading.Semaphore(0)
-        self.transfers = Transfers(self.storage, self.blocks, lambda: 0.0, self.woken.release)
+        self.transfers = Transfers(self.storage, self.blocks, clock, self.woken.release)
 
     def done(self, num_jobs=1):
         """The next jobs that are over."""
@@ -155,7 +161,18 @@ def test_who_is_abandoned_before_it_began_touches_nothing():
     waiting = transfer(Urgency.RESTORE, 5)
 
     assert waiting.abandon() == (0, frozenset())
-    assert waiting.begin_next() is None
+    assert waiting.begin(3) == ()
+
+
+def test_a_batch_is_what_is_touched_at_once():
+    moving = transfer(Urgency.RESTORE, 5, 6, 7, 8)
+
+    assert [item.block_id for item in moving.begin(3)] == [5, 6, 7]
+    moving.finish(1)
+    assert moving.abandon() == (1, {6, 7})
+    moving.finish(2)
+    assert moving.num_done == 3
+    assert moving.begin(3) == ()
 
 
 def test_what_another_tier_has_is_copied_without_the_device(bench):
@@ -167,6 +184,99 @@ def test_what_another_tier_has_is_copied_without_the_device(bench):
 
     bench.done()
     assert bench.storage.payloads[record(9).key] == b"\x42"
+
+
+class SlowToVerify(GatedStorage):
+    """Each step of verifying is let, and takes a second."""
+
+    def __init__(self):
+        super().__init__()
+        self.now = 0.0
+        self.num_steps = 0
+        self.step_gate = threading.Semaphore(0)
+        self.has_begun = threading.Event()
+
+    def verify(self):
+        for found in super().verify():
+            self.has_begun.set()
+            assert self.step_gate.acquire(timeout=10)
+            self.num_steps += 1
+            self.now += 1.0
+            yield found
+
+
+def slow_bench():
+    storage = SlowToVerify()
+    for number in range(6):
+        storage.write(record(number), memoryview(bytes([number])))
+    return Bench(storage, lambda: storage.now)
+
+
+def test_a_restore_during_a_long_verify_waits_for_one_step_only():
+    bench = slow_bench()
+    bench.storage.damaged.add(record(4).key)
+    verify = Chore(TierName.DISK, Urgency.SPILL, lambda storage: storage.verify())
+    bench.transfers.start(verify)
+    assert bench.storage.has_begun.wait(10)
+    restore = transfer(Urgency.RESTORE, 1, 2)
+    bench.blocks.contents[1:3] = bytes(2)
+    bench.transfers.start(restore)
+
+    bench.storage.step_gate.release()
+    assert bench.done() == [restore]
+    assert bench.storage.num_steps == 1
+    assert bench.blocks.contents[1:3] == bytes([1, 2])
+    for _ in range(5):
+        bench.storage.step_gate.release()
+    assert bench.done() == [verify]
+    assert verify.result == [record(4)]
+    assert bench.transfers.close(10.0)
+
+
+def test_closing_does_not_wait_for_what_is_left_of_a_chore():
+    bench = slow_bench()
+    verify = Chore(TierName.DISK, Urgency.SPILL, lambda storage: storage.verify())
+    bench.transfers.start(verify)
+    assert bench.storage.has_begun.wait(10)
+
+    assert not bench.transfers.close(0.01)
+    bench.storage.step_gate.release()
+    assert bench.transfers.close(10.0)
+    assert bench.storage.num_steps == 1
+    assert bench.storage.is_closed
+
+
+def test_a_chore_that_fails_is_over_and_says_what_it_had_found():
+    bench = slow_bench()
+    bench.storage.damaged.add(record(0).key)
+    verify = Chore(TierName.DISK, Urgency.SPILL, lambda storage: storage.verify())
+    bench.transfers.start(verify)
+    assert bench.storage.has_begun.wait(10)
+    bench.storage.is_broken = True
+    for _ in range(2):
+        bench.storage.step_gate.release()
+
+    assert bench.done() == [verify]
+    assert isinstance(verify.error, TierUnavailableError)
+    assert verify.result == [record(0)]
+    assert bench.transfers.close(10.0)
+
+
+def test_what_was_read_of_a_batch_before_an_error_is_on_the_device():
+    bench = Bench(max_blocks=3)
+    bench.transfers.start(transfer(Urgency.SPILL, *range(8)))
+    bench.done()
+    bench.blocks.contents[:] = bytes(16)
+    bench.storage.damaged.add(record(4).key)
+    restore = transfer(Urgency.RESTORE, *range(8))
+
+    bench.transfers.start(restore)
+
+    bench.done()
+    assert restore.num_done == 4
+    assert isinstance(restore.error, RecordLostError)
+    assert bench.blocks.contents[:8] == bytes([0, 1, 2, 3, 0, 0, 0, 0])
+    assert bench.transfers.close(10.0)
 
 
 def test_closing_carries_out_what_is_queued():

@@ -78,7 +78,7 @@ def test_what_was_compiled_is_taken_again(only_program, tmp_path):
     assert first.read_text() == "compiled\n"
     assert len(calls) == len(build._levels()) + 2  # the operators, and all together
     assert log.read_text().splitlines() == calls
-    assert said == ["compiling the attention kernels for this machine, once"]
+    assert said == ["compiling the kernels for this machine, once"]
     assert {p.suffix for p in first.parent.iterdir()} <= {".so", ".lock"}
 
 

@@ -1,0 +1,92 @@
+"""Decides whether a model's decode step is to be compiled, and gives the order."""
+
+import logging
+from pathlib import Path
+
+from transformers import PreTrainedModel
+
+from model.attention.base import AttentionBackend
+from model.attention.cpu import CpuBackend
+from model.attention.native.build import find_compiler, library_name
+from model.batch import Batch
+from model.compiled.blueprint import BlueprintError, draw
+from model.compiled.builder import Site, StepBuilder
+from model.compiled.order import BuildOrder, step_name
+from model.compiled.probe import Probe
+from model.compiled.step import CompiledStep, StepSource
+from model.config import CompileMode, EngineConfig, Mode
+from model.messages import CompiledState, CompiledStats
+from model.runner import ModelShape
+
+logger = logging.getLogger(__name__)
+
+
+class NoStep:
+    """There is no compiled step, and there will be none."""
+
+    def __init__(self, state: CompiledState, reason: str | None = None) -> None:
+        self._stats = CompiledStats(state=state, reason=reason)
+
+    def step_for(self, batch: Batch) -> CompiledStep | None:
+        """None."""
+        return None
+
+    def stats(self) -> CompiledStats:
+        """Why."""
+        return self._stats
+
+
+def commission(
+    config: EngineConfig,
+    model: PreTrainedModel,
+    shape: ModelShape,
+    backend: AttentionBackend,
+    identity: str,
+) -> StepSource:
+    """Where the runner will have its compiled step from. With `first` it is there on return, or
+    can't be had. Costs two steps of the model."""
+    if config.compile is CompileMode.OFF:
+        return NoStep(CompiledState.OFF)
+    if config.mode is Mode.EXACT:
+        return NoStep(CompiledState.OFF, "mode exact computes every token the same way")
+    if not isinstance(backend, CpuBackend):
+        return NoStep(CompiledState.OFF, f"attention {backend.name} is not compiled")
+    try:
+        builder = _builder(config, model, shape, backend, identity)
+    except BlueprintError as exc:
+        logger.warning("the decode step stays as it is, not compiled: %s", exc)
+        return NoStep(CompiledState.UNAVAILABLE, str(exc))
+    if config.compile is CompileMode.FIRST:
+        builder.obtain(at_once=True)
+    else:
+        builder.start()
+    return builder
+
+
+def _builder(
+    config: EngineConfig,
+    model: PreTrainedModel,
+    shape: ModelShape,
+    backend: CpuBackend,
+    identity: str,
+) -> StepBuilder:
+    kv = shape.kv_shape(config.block_size, model.dtype)
+    probe = Probe(model, shape.windows, kv, backend)
+    order = BuildOrder(
+        blueprint=draw(model),
+        native_dir=config.native_dir,
+        windows=shape.windows,
+        kv=kv,
+        embedding_size=probe.embedding_size,
+        max_rows=config.max_running,
+        compiler=find_compiler() or "",
+    )
+    numbers = (order.max_rows, order.embedding_size)
+    name = step_name(identity, model, kv, library_name(), numbers)
+
+    def load(folder: Path) -> CompiledStep:
+        step = CompiledStep(folder, model, order.max_rows)
+        probe.check(step)
+        return step
+
+    return StepBuilder(name, order, load, Site(config.native_dir.expanduser()))

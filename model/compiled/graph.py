@@ -1,0 +1,145 @@
+"""The decode step as a graph: transformers' own modules traced once, attention as one operator.
+
+Its input is what decides a step of single tokens: embeddings `[B, E]`, positions `[B]`, the cache
+`[N, L, 2, P, K, D]`, places `[2, B]`, tables end to end `[M]` and sequences `[B, 4]` as
+`attention.cpu` lays them out. Its output is the logits, float32 `[B, V]`. B, N and M vary from
+step to step. The embedding itself stays outside, so that what enters it is counted as ever.
+"""
+
+from collections import defaultdict
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import torch
+from torch import fx, nn
+from torch.export import Dim, ExportedProgram
+
+from model.attention.base import AttentionSpec
+from model.attention.cpu import NativeOps
+from model.compiled.order import BuildOrder
+
+_EXAMPLE = {"B": 3, "N": 5, "M": 7}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TracedStep:
+    """What the attention function is called in, while a step is traced."""
+
+    ops: NativeOps
+    kv: torch.Tensor
+    lists: tuple[torch.Tensor, torch.Tensor, torch.Tensor]  # places, tables, sequences
+    windows: tuple[int | None, ...]
+
+    def attend(
+        self,
+        layer: int,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        spec: AttentionSpec,
+    ) -> torch.Tensor:
+        """See `attention.base.PagedStep`."""
+        rows = (x if x.stride(-1) == 1 else x.contiguous() for x in (query, key, value))
+        options = (spec.scaling, spec.window or 0, spec.softcap or 0.0, -1)
+        return self.ops.attend_step(self.kv, *rows, *self.lists, layer, *options)
+
+
+class DecodeStep(nn.Module):
+    """The module that is traced."""
+
+    def __init__(self, model: nn.Module, ops: NativeOps, windows: tuple[int | None, ...]) -> None:
+        super().__init__()
+        self.model = model
+        self._ops = ops
+        self._windows = windows
+
+    def forward(
+        self,
+        embeddings: torch.Tensor,
+        positions: torch.Tensor,
+        kv: torch.Tensor,
+        places: torch.Tensor,
+        tables: torch.Tensor,
+        sequences: torch.Tensor,
+    ) -> torch.Tensor:
+        """The logits, float32 `[B, V]`."""
+        step = TracedStep(self._ops, kv, (places, tables, sequences), self._windows)
+        output = self.model(
+            inputs_embeds=embeddings[None],
+            position_ids=positions[None],
+            use_cache=False,
+            splice_step=step,
+        )
+        logits: torch.Tensor = output.logits[0].float()
+        return logits
+
+
+def trace(order: BuildOrder, model: nn.Module, ops: NativeOps) -> ExportedProgram:
+    """The graph. Raises whatever torch finds that it can't capture."""
+    rows = Dim("B", min=1, max=order.max_rows)
+    with torch.no_grad():
+        program = torch.export.export(
+            DecodeStep(model, ops, order.windows).eval(),
+            _example(order),
+            dynamic_shapes=(
+                {0: rows},
+                {0: rows},
+                {0: Dim("N", min=2)},
+                {1: rows},
+                {0: Dim("M", min=1)},
+                {0: rows},
+            ),
+            strict=False,
+        )
+    operator: Any = ops.linears
+    join_linears(program.graph_module, operator.default)
+    return program
+
+
+def _example(order: BuildOrder) -> tuple[torch.Tensor, ...]:
+    kv, rows = order.kv, _EXAMPLE["B"]
+    blocks = (_EXAMPLE["N"], kv.num_layers, 2, kv.block_size, kv.num_kv_heads, kv.head_size)
+    return (
+        torch.zeros(rows, order.embedding_size, dtype=kv.dtype),
+        torch.zeros(rows, dtype=torch.long),
+        torch.zeros(blocks, dtype=kv.dtype),
+        torch.zeros(2, rows, dtype=torch.long),
+        torch.zeros(_EXAMPLE["M"], dtype=torch.long),
+        torch.zeros(rows, 4, dtype=torch.long),
+    )
+
+
+def join_linears(module: fx.GraphModule, operator: object) -> int:
+    """Let layers of the same input (query, key and value; gate and up) be one call, whose outputs
+    lie side by side; how many calls that saved."""
+    groups: dict[tuple[object, ...], list[fx.Node]] = defaultdict(list)
+    for node in module.graph.nodes:
+        if node.op == "call_function" and node.target is operator:
+            inputs, parameters, *rest = node.args
+            groups[inputs, len(parameters), *rest].append(node)
+    shared = [nodes for nodes in groups.values() if len(nodes) > 1]
+    for nodes in shared:
+        _join(module.graph, nodes)
+    module.recompile()
+    return sum(len(nodes) - 1 for nodes in shared)
+
+
+def _join(graph: fx.Graph, nodes: list[fx.Node]) -> None:
+    first: Any = nodes[0]
+    inputs, _, _, *rest = first.args
+    # Each node has its weight, and a bias behind it or none: all weights come first.
+    parameters = [item for items in zip(*(n.args[1] for n in nodes), strict=True) for item in items]
+    with graph.inserting_before(first):
+        joined = graph.call_function(first.target, (inputs, parameters, len(nodes), *rest))
+        joined.meta["val"] = torch.cat([node.meta["val"] for node in nodes], dim=-1)
+        ends = [0]
+        for node in nodes:
+            ends.append(ends[-1] + node.meta["val"].shape[-1])
+        for node, (begin, end) in zip(nodes, pairwise(ends), strict=True):
+            arguments = (joined, node.meta["val"].dim() - 1, begin, end)
+            part = graph.call_function(torch.ops.aten.slice.Tensor, arguments)
+            part.meta["val"] = part.target(joined.meta["val"], *arguments[1:])  # type: ignore[operator]
+            node.replace_all_uses_with(part)
+    for node in nodes:
+        graph.erase_node(node)

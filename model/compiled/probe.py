@@ -1,0 +1,101 @@
+"""The proof, before a compiled step is used, that it answers as the model's own modules do.
+
+Some rows behind random keys and values are computed by the modules while the engine is put
+together, and later by the compiled step, which is not used if the answers differ.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from transformers import PreTrainedModel
+
+from model.attention.base import Step
+from model.attention.cpu import CpuBackend
+from model.batch import Batch, BatchRow
+from model.compiled.step import CompiledStep
+from model.kv_cache import KVCache, KVShape
+from model.self_check import relative_error
+
+_STARTS = ((5,), (0, 9, 31))
+"""Positions of the rows, step by step: one row, which is compiled like several, and three."""
+_MAX_ERROR = 0.2
+"""Of a row, relative to its logits' spread. Bfloat16 errs by hundredths, another model by far."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Sample:
+    """One step and the modules' answer."""
+
+    embeddings: torch.Tensor
+    batch: Batch
+    cache: KVCache
+    logits: torch.Tensor
+
+
+class Probe:
+    """What a model answers. Costs two steps, and the memory of some rows of logits."""
+
+    @torch.inference_mode()
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        windows: tuple[int | None, ...],
+        kv: KVShape,
+        backend: CpuBackend,
+    ) -> None:
+        self._backend = backend
+        self._samples = [_sample(model, windows, kv, backend, starts) for starts in _STARTS]
+
+    @property
+    def embedding_size(self) -> int:
+        """E: values of one token's embedding."""
+        return self._samples[0].embeddings.shape[-1]
+
+    @torch.inference_mode()
+    def error(self, step: CompiledStep) -> float:
+        """How far the worst row is off, relative to its logits' spread."""
+        errors = [0.0]
+        for sample in self._samples:
+            plan = self._backend.plan(sample.batch)
+            logits = step.run(sample.embeddings, sample.batch, plan, sample.cache)
+            errors.append(float(relative_error(sample.logits, logits).max()))
+        return max(errors, key=lambda error: (error != error, error))
+
+    def check(self, step: CompiledStep) -> None:
+        """Raise ValueError when the step's answers are not the model's."""
+        error = self.error(step)
+        if not error < _MAX_ERROR:
+            raise ValueError(
+                f"its answers are not the model's (off by {error:.0%} of the logits' spread)"
+            )
+
+
+def _sample(
+    model: PreTrainedModel,
+    windows: tuple[int | None, ...],
+    kv: KVShape,
+    backend: CpuBackend,
+    starts: tuple[int, ...],
+) -> _Sample:
+    num_blocks = -(-(max(starts) + 1) // kv.block_size)
+    cache = KVCache(kv, num_blocks * len(starts) + 1, model.device)
+    generator = torch.Generator().manual_seed(len(starts))
+    cache.tensor.copy_(torch.randn(cache.tensor.shape, generator=generator))
+    rows = [
+        BatchRow(
+            token_ids=[7 + 3 * i],
+            start=start,
+            block_ids=range(1 + i * num_blocks, 1 + (i + 1) * num_blocks),
+            has_logits=True,
+        )
+        for i, start in enumerate(starts)
+    ]
+    batch = Batch.build(rows, kv.block_size, model.device)
+    embeddings: torch.Tensor = model.get_input_embeddings()(batch.token_ids)
+    output = model(
+        inputs_embeds=embeddings[None],
+        position_ids=batch.positions[None],
+        use_cache=False,
+        splice_step=Step(cache, batch, backend.plan(batch), windows),
+    )
+    return _Sample(embeddings, batch, cache, output.logits[0].float())

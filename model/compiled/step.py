@@ -1,0 +1,81 @@
+"""A compiled decode step, loaded: torch's package with this model's own weights.
+
+The weights are used where they lie, none is copied. A step takes batches of single tokens, at most
+`max_rows`, for that is what it was traced for.
+"""
+
+from pathlib import Path
+from typing import Protocol
+
+import torch
+from safetensors.torch import load_file
+from torch import nn
+
+from model.attention.cpu import CpuPlan
+from model.batch import Batch
+from model.compiled.folder import CONSTANTS, PACKAGE
+from model.kv_cache import KVCache
+from model.messages import CompiledStats
+
+_MODEL_NAME = "model"
+_ROOT = "model."
+"""In front of each weight's name: the model is a part of the module that was traced."""
+
+
+class CompiledStep:
+    """Runs the model over single tokens. Loading raises RuntimeError, OSError or ValueError."""
+
+    def __init__(self, folder: Path, model: nn.Module, max_rows: int) -> None:
+        self._max_rows = max_rows
+        # One thread at a time calls it, so it needs no lock of its own.
+        self._loader = torch._C._aoti.AOTIModelPackageLoader(
+            str(folder / PACKAGE), _MODEL_NAME, True, 1, -1
+        )
+        self._constants = _find_constants(
+            self._loader.get_constant_fqns(), model, load_file(folder / CONSTANTS)
+        )
+        self._loader.load_constants(self._constants, False, True, user_managed=True)
+
+    def takes(self, batch: Batch) -> bool:
+        """Whether each sequence has one token, and there are not too many."""
+        num_rows = len(batch.spans)
+        return num_rows <= self._max_rows and len(batch.positions) == num_rows
+
+    def run(
+        self, embeddings: torch.Tensor, batch: Batch, plan: CpuPlan, cache: KVCache
+    ) -> torch.Tensor:
+        """Store keys and values and compute the logits of all rows, float32 `[B, V]`."""
+        places = torch.stack(batch.places)
+        inputs = [embeddings, batch.positions, cache.tensor, places, plan.tables, plan.sequences]
+        (logits,) = self._loader.run(inputs)
+        return logits
+
+
+class StepSource(Protocol):
+    """Where the runner has its compiled step from."""
+
+    def step_for(self, batch: Batch) -> CompiledStep | None:
+        """Called before each step: the compiled one, if there is one by now that takes it."""
+        ...
+
+    def stats(self) -> CompiledStats:
+        """How it stands."""
+        ...
+
+
+def _find_constants(
+    names: list[str], model: nn.Module, traced: dict[str, torch.Tensor]
+) -> dict[str, torch.Tensor]:
+    """Each constant's tensor: the model's own, or what the trace found in its code."""
+    return {name: _of_model(name, model, traced) for name in names}
+
+
+def _of_model(name: str, model: nn.Module, traced: dict[str, torch.Tensor]) -> torch.Tensor:
+    found: object = model
+    for part in name.removeprefix(_ROOT).split("."):
+        found = getattr(found, part, None)
+    if isinstance(found, torch.Tensor):
+        return found.detach()
+    if name in traced:
+        return traced[name]
+    raise ValueError(f"the model has no {name}")

@@ -1,0 +1,149 @@
+"""Which of a model's weights have fewer bits while it decodes, by the setting and by what there is.
+
+`auto` changes no weight: what a GGUF file has in 4 or 8 bits is multiplied in them, and everything
+else as it was. `int8` and `int4` also quantise what has more; there the head, whose errors go
+straight into the logits, keeps 8 bits. Only `fast` mode on a CPU does any of this: its numbers
+depend on how many rows a step has, which `exact` mode excludes.
+"""
+
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import nn
+from transformers import PreTrainedModel
+
+from model.attention.cpu import NativeOps
+from model.attention.native.build import NativeBuildError, load_ops
+from model.config import EngineConfig, Mode, Quantization
+from model.errors import ModelLoadError
+from model.gguf import PACKED
+from model.packing import FORMAT, bits_of, pack, quantize
+from model.quantized_linear import quantize_layer
+
+logger = logging.getLogger(__name__)
+
+OnProgress = Callable[[str], None]
+
+_KEPT_SHARE = 0.25
+"""Of free memory: what layers' own weights may take beside the packed ones."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What becomes of a model's linear layers. `bits` are of those that no file has packed."""
+
+    ops: NativeOps
+    packed_file: Path | None
+    bits: int | None
+
+    @property
+    def name(self) -> str:
+        """As the setting calls it; `file` where the file's own bits are all there are."""
+        return "file" if self.bits is None else f"int{self.bits}"
+
+    @property
+    def identity(self) -> str:
+        """What keys and values of replies depend on."""
+        return f"{self.name}, packing {FORMAT}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quantized:
+    """What was done: how many layers of how many have packed weights, and of what size."""
+
+    num_layers: int
+    num_linear: int
+    packed_bytes: int
+    keeps_weights: bool
+
+
+def plan_quantization(
+    config: EngineConfig, device: torch.device, folder: Path, on_progress: OnProgress
+) -> Plan | None:
+    """What to do with the model in a prepared folder; None: nothing. Raises ModelLoadError when
+    what was asked for by name can't be."""
+    wanted = config.quantization
+    if wanted is Quantization.NONE:
+        return None
+    is_auto = wanted is Quantization.AUTO
+    reason = _reason_against(config, device)
+    if reason is not None:
+        if is_auto:
+            return None
+        raise ModelLoadError(f"quantization {wanted} was asked for, but {reason}")
+    path = folder / PACKED
+    packed_file = path if path.exists() else None
+    if is_auto and packed_file is None:
+        return None
+    try:
+        ops = load_ops(config.native_dir, on_progress)
+    except NativeBuildError as exc:
+        if not is_auto:
+            raise ModelLoadError(f"quantization {wanted} needs compiled kernels: {exc}") from exc
+        logger.warning("the file's 4 and 8 bits are multiplied in more, which is slower: %s", exc)
+        return None
+    bits = {Quantization.INT4: 4, Quantization.INT8: 8}.get(wanted)
+    return Plan(ops=ops, packed_file=packed_file, bits=bits)
+
+
+def _reason_against(config: EngineConfig, device: torch.device) -> str | None:
+    if device.type != "cpu":
+        return "the model runs on CUDA: quantised decoding is for CPUs, leave it out there"
+    if config.mode is Mode.EXACT:
+        return "mode exact has one weight path: serve with --mode fast"
+    return None
+
+
+def quantize_model(model: PreTrainedModel, plan: Plan, on_progress: OnProgress) -> Quantized:
+    """Carry the plan out. Raises ModelLoadError when no layer is of a kind that can be packed, or
+    the packed file is damaged."""
+    linear = {n: m for n, m in model.named_modules() if type(m) is nn.Linear}
+    packed = _load(plan.packed_file) if plan.packed_file else {}
+    head, chosen = model.get_output_embeddings(), dict[str, torch.Tensor]()
+    if plan.bits is not None and linear.keys() - packed.keys():
+        on_progress(f"quantising to {plan.bits} bits")
+    for name, layer in linear.items():
+        if name in packed:
+            chosen[name] = packed[name]
+        elif plan.bits is not None:
+            chosen[name] = pack(quantize(layer.weight, 8 if layer is head else plan.bits))
+    if not chosen:
+        raise ModelLoadError(
+            f"quantization {plan.name} was asked for, but models of type "
+            f"{model.config.model_type!r} have no plain linear layers: serve with "
+            "--quantization none"
+        )
+    keeps = _fits_beside(linear[name] for name in chosen)
+    embedding = model.get_input_embeddings().weight
+    for name, weight in chosen.items():
+        layer = linear[name]
+        is_tied = layer.weight is embedding  # which is needed anyhow
+        quantize_layer(layer, weight, plan.ops, keeps_weight=keeps or is_tied)
+    return Quantized(
+        num_layers=len(chosen),
+        num_linear=len(linear),
+        packed_bytes=sum(weight.numel() for weight in chosen.values()),
+        keeps_weights=keeps,
+    )
+
+
+def _load(path: Path) -> dict[str, torch.Tensor]:
+    try:
+        packed: dict[str, torch.Tensor] = load_file(path)
+        for weight in packed.values():
+            bits_of(weight)
+    except (OSError, SafetensorError, ValueError) as exc:
+        raise ModelLoadError(f"the packed weights {path} can't be read: {exc}; remove it") from exc
+    return packed
+
+
+def _fits_beside(layers: Iterable[nn.Linear]) -> bool:
+    """Whether the layers' own weights, which are loaded already, may stay."""
+    kept = sum(layer.weight.numel() * layer.weight.element_size() for layer in layers)
+    return bool(kept <= _KEPT_SHARE * (psutil.virtual_memory().available + kept))

@@ -1,0 +1,1 @@
+"""Unmodified clients against a real server. They run in an environment of their own."""

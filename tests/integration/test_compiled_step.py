@@ -1,0 +1,173 @@
+"""The compiled decode step, whole: traced, compiled in its own process, loaded, and as right as
+the model's own modules."""
+
+import logging
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+
+from benchmarks.dense import build_model, tiny_llama, tiny_qwen3
+from model.attention.base import IMPLEMENTATION, register
+from model.attention.cpu import CpuBackend
+from model.attention.native.build import library_path
+from model.batch import BatchRow
+from model.compiled.commission import commission
+from model.config import CompileMode, EngineConfig
+from model.few_rows import speed_up
+from model.kv_cache import KVCache
+from model.messages import CompiledState
+from model.runner import ModelRunner, ModelShape
+from model.self_check import relative_error
+from tests.support.deciding_mlp import DecidingMlp
+from tests.support.native_kernels import native_ops
+
+pytestmark = pytest.mark.timeout(300)
+
+BLOCK_SIZE, NUM_BLOCKS, MAX_ROWS = 4, 40, 12
+# Bfloat16 keeps eight bits, and the compiled step rounds less often than the modules do.
+TOLERANCE = {torch.bfloat16: 0.04, torch.float32: 1e-4}
+
+
+class Fixture:
+    """A tiny model, its runner without and with a compiled step, and a cache for each."""
+
+    def __init__(self, config, dtype, folder: Path) -> None:
+        native_ops()
+        shutil.copy(library_path(EngineConfig().native_dir), folder)
+        register()
+        self.model = build_model(config, IMPLEMENTATION).to(dtype)
+        self.backend = CpuBackend(native_ops())
+        speed_up(self.model, self.backend.ops)
+        self.shape = ModelShape.of(self.model)
+        self.config = EngineConfig(
+            native_dir=folder,
+            compile=CompileMode.FIRST,
+            block_size=BLOCK_SIZE,
+            max_running=MAX_ROWS,
+        )
+
+    def commission(self):
+        return commission(self.config, self.model, self.shape, self.backend, "identity")
+
+    def runner(self, source=None) -> ModelRunner:
+        kv_shape = self.shape.kv_shape(BLOCK_SIZE, self.model.dtype)
+        cache = KVCache(kv_shape, NUM_BLOCKS, self.model.device)
+        generator = torch.Generator().manual_seed(0)
+        cache.tensor.copy_(torch.randn(cache.tensor.shape, generator=generator))
+        return ModelRunner(self.model, self.shape.windows, cache, self.backend, source)
+
+
+def decoding(starts) -> list[BatchRow]:
+    """A row for each start, in scattered blocks of its own."""
+    ids = torch.randperm(NUM_BLOCKS, generator=torch.Generator().manual_seed(1)).tolist()
+    rows = []
+    for i, start in enumerate(starts):
+        need = start // BLOCK_SIZE + 1
+        mine, ids = ids[:need], ids[need:]
+        rows.append(BatchRow([3 + i], start, mine, has_logits=True))
+    return rows
+
+
+@pytest.fixture(scope="module")
+def llama(tmp_path_factory):
+    """A compiled step of a tiny Llama in bfloat16, and whose it is."""
+    made = Fixture(tiny_llama(), torch.bfloat16, tmp_path_factory.mktemp("native"))
+    source = made.commission()
+    assert source.stats().state is CompiledState.READY, source.stats().reason
+    return made, source
+
+
+@pytest.mark.parametrize("starts", [(9,), (0, 3), (30, 1, 8), range(MAX_ROWS)])
+def test_its_logits_are_the_modules_and_so_is_what_it_stores(llama, starts):
+    made, source = llama
+    plain, compiled = made.runner(), made.runner(source)
+    before = source.stats().num_steps
+    for _ in range(2):  # the second reads what the first stored
+        expected = plain.forward(decoding(starts), [])
+        logits = compiled.forward(decoding(starts), [])
+
+    assert logits.dtype is torch.float32
+    assert logits.shape == expected.shape
+    assert float(relative_error(expected, logits).max()) < TOLERANCE[torch.bfloat16]
+    difference = plain.blocks.tensor.double() - compiled.blocks.tensor.double()
+    assert float(difference.abs().max()) < 0.1
+    assert source.stats().num_steps - before == 2
+
+
+def test_rows_are_counted_and_only_wanted_logits_come_back(llama):
+    made, source = llama
+    runner = made.runner(source)
+    rows = decoding((5, 6, 7))
+    rows[1] = BatchRow(rows[1].token_ids, rows[1].start, rows[1].block_ids, has_logits=False)
+    whole = runner.forward(decoding((5, 6, 7)), [])
+    some = runner.forward(rows, [])
+
+    assert torch.equal(some, whole[[0, 2]])
+    assert runner.num_rows == 6
+
+
+def test_chunks_and_more_rows_than_it_was_made_for_go_to_the_modules(llama):
+    made, source = llama
+    runner, before = made.runner(source), source.stats().num_steps
+    runner.forward([BatchRow([1, 2], 0, [0], has_logits=True)], [])
+    runner.forward(decoding([0] * (MAX_ROWS + 1)), [])
+
+    assert source.stats().num_steps == before
+
+
+def test_weights_are_used_where_they_are(llama):
+    made, source = llama
+    runner = made.runner(source)
+    before = runner.forward(decoding((4, 7)), [])
+    weight = made.model.model.layers[0].mlp.down_proj.weight
+    kept = weight.clone()
+    try:
+        weight.zero_()
+        changed = runner.forward(decoding((4, 7)), [])
+    finally:
+        weight.copy_(kept)
+
+    assert not torch.equal(before, changed)
+    assert torch.equal(before, runner.forward(decoding((4, 7)), []))
+
+
+@pytest.mark.full
+def test_a_damaged_step_is_compiled_again_and_not_loaded(llama, tmp_path, caplog):
+    made, _ = llama
+    folder = tmp_path / "native"
+    shutil.copytree(made.config.native_dir, folder)
+    (step,) = folder.glob("step-*/")
+    library = max(step.rglob("*.so"), key=lambda p: p.stat().st_size)
+    library.write_bytes(library.read_bytes()[:-4096])
+    made = Fixture(tiny_llama(), torch.bfloat16, folder)
+    source = made.commission()
+
+    assert source.stats().state is CompiledState.READY, source.stats().reason
+    assert "damaged" in caplog.text
+
+
+@pytest.mark.full
+def test_in_float32_and_with_normalised_queries(tmp_path):
+    made = Fixture(tiny_qwen3(), torch.float32, tmp_path)
+    source = made.commission()
+    assert source.stats().state is CompiledState.READY, source.stats().reason
+    expected = made.runner().forward(decoding((3, 17)), [])
+    logits = made.runner(source).forward(decoding((3, 17)), [])
+
+    assert float(relative_error(expected, logits).max()) < TOLERANCE[torch.float32]
+
+
+def test_a_model_that_cannot_be_captured_says_why_and_is_served_without(tmp_path, caplog):
+    made = Fixture(tiny_llama(), torch.bfloat16, tmp_path)
+    layer = made.model.model.layers[1]
+    layer.mlp = DecidingMlp(layer.mlp)
+    source = made.commission()
+
+    assert source.stats().state is CompiledState.UNAVAILABLE
+    assert "data-dependent" in source.stats().reason
+    (record,) = [r for r in caplog.records if r.levelno == logging.WARNING]
+    assert source.stats().reason in record.getMessage()
+    assert made.runner(source).forward(decoding((3, 17)), []).isfinite().all()
+    assert not list(tmp_path.glob("step-*/"))
