@@ -40,6 +40,8 @@ class Sweeper(Background):
         self._grace = timedelta(seconds=delete_grace_s)
         self._sweep_s = sweep_s
         self._is_woken = asyncio.Event()
+        # One at a time, so that what is found gone is released, and counted, once.
+        self._reconciling = asyncio.Lock()
         # Those that a fork needs something of are due for as long as it lives.
         self._swept: frozenset[SessionId] = frozenset()
 
@@ -63,12 +65,14 @@ class Sweeper(Background):
         """Have the engine forget, in every tier, the conversations that no living session has any
         more, nor goes on with; how many. What was deleted while it was away, or with it, is made
         good so. Raises ModelError, StoreUnavailableError."""
-        stored = await self._engine.stored_conversations()
-        gone = sorted(stored - await self._store.living(stored))
-        for name in gone:
-            if not await self._store.is_continued_elsewhere(SessionId(name)):
-                await self._engine.release(name)
-        return len(gone)
+        async with self._reconciling:
+            stored = await self._engine.stored_conversations()
+            num_gone = 0
+            for name in sorted(stored - await self._store.living(stored)):
+                if not await self._store.is_continued_elsewhere(SessionId(name)):
+                    await self._engine.release(name)
+                    num_gone += 1
+            return num_gone
 
     def wake(self) -> None:
         """Sweep now: the engine has come up, or has come back."""

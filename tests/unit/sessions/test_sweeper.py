@@ -287,12 +287,21 @@ async def test_what_a_fork_goes_on_with_is_not_released(manager, engine, sweeper
     await manager.delete(ANN, origin.id)
     engine.stored = {origin.id}
 
-    await sweeper.reconcile()
+    assert await sweeper.reconcile() == 0
     assert engine.released == []
 
     await fork.say()
-    await sweeper.reconcile()
+    assert await sweeper.reconcile() == 1
     assert engine.released == [origin.id]
+
+
+async def test_two_that_look_at_once_release_it_once(engine, sweeper):
+    engine.stored = {"conv_of_nobody"}
+
+    counts = await asyncio.gather(sweeper.reconcile(), sweeper.reconcile())
+
+    assert sorted(counts) == [0, 1]
+    assert engine.released == ["conv_of_nobody"]
 
 
 async def test_it_sweeps_when_it_is_woken(manager, store, engine, clock):
