@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from model.packing import GROUP, Codes, pack
+from model.packed_weights import GROUP, Codes, pack
 
 _KEY_COLUMNS = 64
 """So many of a row's numbers tell it from others; that all are alike is seen in the end."""

@@ -23,7 +23,7 @@ from model.attention.native.build import NativeBuildError, load_ops
 from model.config import EngineConfig, Mode, Quantization
 from model.errors import ModelLoadError
 from model.gguf import PACKED
-from model.packing import FORMAT, bits_of, pack, quantize
+from model.packed_weights import FORMAT, bits_of, pack, quantize
 from model.quantized_linear import quantize_layer
 
 logger = logging.getLogger(__name__)

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from model.packing import GROUP, bits_of, group_bytes, pack, quantize, unpack
+from model.packed_weights import GROUP, bits_of, group_bytes, pack, quantize, unpack
 
 sizes = st.integers(1, 130)
 every_width = pytest.mark.parametrize("bits", [4, 8])
