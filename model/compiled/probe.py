@@ -92,8 +92,9 @@ def _sample(
     ]
     batch = Batch.build(rows, kv.block_size, model.device)
     embeddings: torch.Tensor = model.get_input_embeddings()(batch.token_ids)
+    # By their ids, as the engine computes them: some models make more of those than embeddings.
     output = model(
-        inputs_embeds=embeddings[None],
+        input_ids=batch.token_ids[None],
         position_ids=batch.positions[None],
         use_cache=False,
         splice_step=Step(cache, batch, backend.plan(batch), windows),
