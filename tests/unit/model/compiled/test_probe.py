@@ -8,6 +8,7 @@ from model.attention.base import IMPLEMENTATION, Step, register
 from model.attention.cpu import CpuBackend
 from model.compiled.probe import Probe
 from model.runner import ModelShape
+from model.self_check import plain_logits
 from tests.support.native_kernels import native_ops
 
 
@@ -51,6 +52,23 @@ def test_the_models_own_answers_pass_and_are_told_apart_from_others(model):
     ):
         with pytest.raises(ValueError, match="its answers are not the model's"):
             probe.check(ByEmbeddings(model, windows, change=change))
+
+
+def test_what_it_is_held_against_are_the_models_answers_to_whole_texts(model):
+    """Rounding makes other answers behind keys and values that no text has."""
+    seen = []
+    model.register_forward_pre_hook(
+        lambda _module, _arguments, options: seen.append(options["input_ids"][0].tolist()),
+        with_kwargs=True,
+    )
+    probe = probe_of(model)
+    (history, row), (histories, rows) = seen[-4:-2], seen[-2:]
+    texts = [history + row, rows[:1], histories[:9] + rows[1:2], histories[9:] + rows[2:]]
+    answers = torch.cat([sample.logits for sample in probe._samples])
+
+    assert [len(text) for text in texts] == [6, 1, 10, 32]
+    for text, answer in zip(texts, answers, strict=True):
+        torch.testing.assert_close(plain_logits(model, text)[-1], answer, rtol=1e-4, atol=1e-4)
 
 
 def test_a_model_that_makes_more_of_its_ids_than_embeddings_is_told_apart(model):
