@@ -18,6 +18,7 @@ FORMAT = 1
 GROUP = 32
 OUTPUTS = 16
 """Whose weights for a group lie together: a block."""
+_ROWS_AT_ONCE = 256 * OUTPUTS
 _STEP = 4
 """Inputs that are multiplied in one step: two pairs."""
 
@@ -60,6 +61,12 @@ def quantize(weight: torch.Tensor, bits: int) -> Codes:
     scales = ((most - minima.float()) / 15).half()
     codes = _divided(groups - minima.float()[..., None], scales).clamp(0, 15).to(torch.uint8)
     return Codes(codes.view_as(padded), scales, minima)
+
+
+def quantize_packed(weight: torch.Tensor, bits: int) -> torch.Tensor:
+    """As `quantize` and then `pack`, some rows after the others: a head's float32 copies would take
+    many times the weight's memory."""
+    return torch.cat([pack(quantize(rows, bits)) for rows in torch.split(weight, _ROWS_AT_ONCE)])
 
 
 def _divided(groups: torch.Tensor, scales: torch.Tensor) -> torch.Tensor:

@@ -23,7 +23,7 @@ from model.attention.native.build import NativeBuildError, load_ops
 from model.config import EngineConfig, Mode, Quantization
 from model.errors import ModelLoadError
 from model.gguf import PACKED
-from model.packed_weights import FORMAT, bits_of, pack, quantize
+from model.packed_weights import FORMAT, bits_of, quantize_packed
 from model.quantized_linear import quantize_layer
 
 logger = logging.getLogger(__name__)
@@ -118,7 +118,7 @@ def quantize_model(model: PreTrainedModel, plan: Plan, on_progress: OnProgress) 
         if name in packed:
             chosen[name] = packed[name]
         elif plan.bits is not None:
-            chosen[name] = pack(quantize(layer.weight, 8 if layer is head else plan.bits))
+            chosen[name] = quantize_packed(layer.weight, 8 if layer is head else plan.bits)
     if not chosen:
         raise ModelLoadError(
             f"quantization {plan.name} was asked for, but models of type "
