@@ -198,22 +198,32 @@ def choose_dtype(mode: Mode, device: torch.device) -> torch.dtype:
     return torch.bfloat16 if has_bf16 else torch.float32
 
 
+def choose_attention(config: EngineConfig, device: torch.device) -> AttentionName:
+    """The backend named, or the mode's own, whether its kernels can be had or not. Raises
+    ModelLoadError when the one that is named can't run there."""
+    if config.attention is AttentionName.CPU and device.type != "cpu":
+        raise ModelLoadError("attention cpu was asked for, but the model runs on CUDA")
+    if config.attention is not AttentionName.AUTO:
+        return config.attention
+    if config.mode is Mode.EXACT:
+        return AttentionName.REFERENCE
+    return AttentionName.CPU if device.type == "cpu" else AttentionName.BATCHED
+
+
 def choose_backend(
     config: EngineConfig, device: torch.device, on_progress: OnProgress = lambda _: None
 ) -> AttentionBackend:
     """The backend named, or the mode's own. Where `auto` would take the compiled kernels and they
     can't be had, the log says why and plain torch serves. Raises ModelLoadError when they were
     asked for by name."""
-    is_auto, is_fast = config.attention is AttentionName.AUTO, config.mode is Mode.FAST
-    if config.attention is AttentionName.REFERENCE or (is_auto and not is_fast):
+    chosen = choose_attention(config, device)
+    if chosen is AttentionName.REFERENCE:
         return ReferenceBackend()
-    if config.attention is AttentionName.CPU and device.type != "cpu":
-        raise ModelLoadError("attention cpu was asked for, but the model runs on CUDA")
-    if config.attention is AttentionName.CPU or (is_auto and device.type == "cpu"):
+    if chosen is AttentionName.CPU:
         try:
             return CpuBackend(load_ops(config.native_dir, on_progress))
         except NativeBuildError as exc:
-            if not is_auto:
+            if config.attention is AttentionName.CPU:
                 raise ModelLoadError(f"attention cpu can't be had: {exc}") from exc
             logger.warning("attention runs in plain torch, as batched, which is slower: %s", exc)
     return BatchedBackend(device)

@@ -1,8 +1,9 @@
 """A GGUF file made into a folder that transformers reads fast.
 
 Unpacking a GGUF takes many seconds, so its result is kept below `models_dir/prepared`, keyed by
-the file's digest, the dtype, transformers' version and this module's format. It is a cache: a
-folder counts only with the mark that is written last, and one that is damaged is made again.
+the file's digest, the dtype, transformers' version and the formats of what is written. It is a
+cache: a folder counts only with the mark that is written last, and one that is damaged is made
+again.
 """
 
 import contextlib
@@ -25,13 +26,15 @@ from transformers.utils import logging as transformers_logging
 
 from model.errors import ModelLoadError
 from model.gguf_codes import pack_file
+from model.packed_weights import FORMAT as PACKED_FORMAT
 from model.provision import DEFAULT_SHA256, ModelSource, OnProgress
 
 FORMAT = 3
-"""Raise it when what is written into the folder changes."""
+"""Raise it when what is written into the folder changes, but for packed weights, which have their
+own."""
 
 PACKED = "packed.safetensors"
-"""In the folder: the weights that the file has in 4 or 8 bits, as `model.packing` packs them."""
+"""In the folder: the weights that the file has in 4 or 8 bits, as `packed_weights` packs them."""
 
 _MARK = "splice.json"
 # Vocabularies whose merges were learned with each digit apart, before GPT-2's splitting; without
@@ -50,7 +53,7 @@ def prepare_gguf(
     dtype_name = str(dtype).removeprefix("torch.")
     stem = f"{source.sha256[:16]}-{dtype_name}"
     root = models_dir / "prepared"
-    folder = root / f"{stem}-{transformers.__version__}-{FORMAT}"
+    folder = root / f"{stem}-{transformers.__version__}-{FORMAT}.{PACKED_FORMAT}"
     if _is_whole(folder, source):
         return folder
     try:

@@ -7,13 +7,16 @@ another one). What is found so is right for any architecture, and what isn't is 
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import nn
 
-from model.packing import GROUP, Codes, pack
+from model.packed_weights import GROUP, Codes, pack
+
+if TYPE_CHECKING:
+    from gguf.gguf_reader import ReaderTensor
 
 _KEY_COLUMNS = 64
 """So many of a row's numbers tell it from others; that all are alike is seen in the end."""
@@ -32,15 +35,27 @@ def pack_file(path: Path, model: nn.Module) -> dict[str, torch.Tensor]:
             layers.setdefault(_key(weight), []).append((name, weight))
     packed: dict[str, torch.Tensor] = {}
     for tensor in GGUFReader(path).tensors:
-        read = _READERS.get(tensor.tensor_type.name)
-        if read is None or tensor.data.ndim != 2:
+        if not _is_packable(tensor):
             continue
+        read = _READERS[tensor.tensor_type.name]
         numbers = torch.from_numpy(dequantize(tensor.data, tensor.tensor_type)).to(_dtype(layers))
         for name, weight in layers.get(_key(numbers), []):
             order = _order(weight, numbers)
             if order is not None:
                 packed[name] = pack(_in_order(read(np.array(tensor.data)), order))
     return packed
+
+
+def has_codes(path: Path) -> bool:
+    """Whether a file has matrices in 4 or 8 bits, of layers or not. Reads headers alone. Raises
+    OSError and ValueError for a file that can't be read."""
+    from gguf import GGUFReader
+
+    return any(_is_packable(tensor) for tensor in GGUFReader(path).tensors)
+
+
+def _is_packable(tensor: "ReaderTensor") -> bool:
+    return tensor.tensor_type.name in _READERS and tensor.data.ndim == 2
 
 
 def _dtype(layers: dict[Any, list[tuple[str, torch.Tensor]]]) -> torch.dtype:

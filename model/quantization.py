@@ -23,7 +23,7 @@ from model.attention.native.build import NativeBuildError, load_ops
 from model.config import EngineConfig, Mode, Quantization
 from model.errors import ModelLoadError
 from model.gguf import PACKED
-from model.packing import FORMAT, bits_of, pack, quantize
+from model.packed_weights import FORMAT, bits_of, quantize_packed
 from model.quantized_linear import quantize_layer
 
 logger = logging.getLogger(__name__)
@@ -68,23 +68,15 @@ def plan_quantization(
 ) -> Plan | None:
     """What to do with the model in a prepared folder; None: nothing. Raises ModelLoadError when
     what was asked for by name can't be."""
-    wanted = config.quantization
-    if wanted is Quantization.NONE:
-        return None
-    is_auto = wanted is Quantization.AUTO
-    reason = _reason_against(config, device)
-    if reason is not None:
-        if is_auto:
-            return None
-        raise ModelLoadError(f"quantization {wanted} was asked for, but {reason}")
     path = folder / PACKED
     packed_file = path if path.exists() else None
-    if is_auto and packed_file is None:
+    if reason_against(config, device, has_packed=packed_file is not None) is not None:
         return None
+    wanted = config.quantization
     try:
         ops = load_ops(config.native_dir, on_progress)
     except NativeBuildError as exc:
-        if not is_auto:
+        if wanted is not Quantization.AUTO:
             raise ModelLoadError(f"quantization {wanted} needs compiled kernels: {exc}") from exc
         logger.warning("the file's 4 and 8 bits are multiplied in more, which is slower: %s", exc)
         return None
@@ -92,12 +84,26 @@ def plan_quantization(
     return Plan(ops=ops, packed_file=packed_file, bits=bits)
 
 
-def _reason_against(config: EngineConfig, device: torch.device) -> str | None:
+def reason_against(config: EngineConfig, device: torch.device, *, has_packed: bool) -> str | None:
+    """Why no weight is quantised; None: some are, if there are kernels. `has_packed`: the model's
+    file has some in 4 or 8 bits. Raises ModelLoadError when what was asked for by name can't be."""
+    wanted = config.quantization
+    if wanted is Quantization.NONE:
+        return "--quantization none asks for no other"
+    is_auto = wanted is Quantization.AUTO
+    reason, advice = None, ""
     if device.type != "cpu":
-        return "the model runs on CUDA: quantised decoding is for CPUs, leave it out there"
-    if config.mode is Mode.EXACT:
-        return "mode exact has one weight path: serve with --mode fast"
-    return None
+        reason, advice = (
+            "the model runs on CUDA, and quantised decoding is for CPUs",
+            "leave it out",
+        )
+    elif config.mode is Mode.EXACT:
+        reason, advice = "mode exact has one weight path", "serve with --mode fast"
+    if reason is not None and not is_auto:
+        raise ModelLoadError(f"quantization {wanted} was asked for, but {reason}: {advice}")
+    if reason is None and is_auto and not has_packed:
+        return "the model has none in 4 or 8 bits"
+    return reason
 
 
 def quantize_model(model: PreTrainedModel, plan: Plan, on_progress: OnProgress) -> Quantized:
@@ -112,7 +118,7 @@ def quantize_model(model: PreTrainedModel, plan: Plan, on_progress: OnProgress) 
         if name in packed:
             chosen[name] = packed[name]
         elif plan.bits is not None:
-            chosen[name] = pack(quantize(layer.weight, 8 if layer is head else plan.bits))
+            chosen[name] = quantize_packed(layer.weight, 8 if layer is head else plan.bits)
     if not chosen:
         raise ModelLoadError(
             f"quantization {plan.name} was asked for, but models of type "

@@ -15,7 +15,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from model.packing import GROUP, bits_of
+from model.packed_weights import GROUP, OUTPUTS, bits_of
 
 MAX_ROWS = {torch.bfloat16: 16, torch.float32: 64}
 """By what the layer computes in; docs/benchmarks.md has what was measured."""
@@ -44,12 +44,19 @@ class QuantizedOps(Protocol):
 def quantize_layer(
     layer: nn.Linear, packed: torch.Tensor, ops: QuantizedOps, *, keeps_weight: bool
 ) -> None:
-    """Let the layer multiply a few rows by packed weights (`model.packing`); with more it takes its
-    own, or, if it doesn't keep them, the packed ones unpacked."""
+    """Let the layer multiply a few rows by packed weights (`packed_weights`); with more it takes
+    its own, or, if it doesn't keep them, the packed ones unpacked."""
     layer.register_buffer("packed", packed, persistent=False)
     if not keeps_weight:
         layer.weight = nn.Parameter(layer.weight.new_empty(0), requires_grad=False)
     layer.forward = partial(_forward, layer, ops, bits_of(packed))  # type: ignore[method-assign]
+
+
+def row_limit(model: nn.Module) -> int | None:
+    """How many rows at the most all of a model's layers multiply by packed weights, and what traces
+    it may so be right for; None if no layer has any."""
+    layers = [m for m in model.modules() if isinstance(m, nn.Linear) and hasattr(m, "packed")]
+    return min((MAX_ROWS[layer.weight.dtype] for layer in layers), default=None)
 
 
 def _forward(layer: nn.Linear, ops: QuantizedOps, bits: int, inputs: torch.Tensor) -> torch.Tensor:
@@ -67,6 +74,6 @@ def _weight(layer: nn.Linear, ops: QuantizedOps, bits: int, like: torch.Tensor) 
         return layer.weight
     packed: torch.Tensor = layer.packed  # type: ignore[assignment]
     num_blocks, num_groups, _ = packed.shape
-    whole = like.new_empty(num_groups * GROUP, num_blocks * 16)
+    whole = like.new_empty(num_groups * GROUP, num_blocks * OUTPUTS)
     ops.unpack(whole, packed, bits, -1)
     return whole[: layer.in_features, : layer.out_features].t()

@@ -14,7 +14,7 @@ from model.attention.cpu import CpuPlan
 from model.attention.observe import observe
 from model.batch import Batch, BatchRow
 from model.block_supply import BlockEdit
-from model.compiled.step import CompiledStep, StepSource
+from model.compiled.step import StepSource
 from model.kv_cache import KVCache, KVShape
 from model.messages import CompiledStats
 from model.sampler import Draw, Sampled, sample
@@ -95,9 +95,9 @@ class ModelRunner:
         batch = Batch.build(rows, self.blocks.shape.block_size, self._device)
         plan = self._backend.plan(batch)
         if self._compiled is not None and isinstance(plan, CpuPlan):
-            step = self._compiled.step_for(batch)
-            if step is not None:
-                return self._run(step, batch, plan)
+            found = self._run_compiled(self._compiled, batch, plan)
+            if found is not None:
+                return found
         output = self._model(
             input_ids=batch.token_ids[None],
             position_ids=batch.positions[None],
@@ -108,10 +108,19 @@ class ModelRunner:
         logits: torch.Tensor = output.logits[0].float()
         return logits
 
-    def _run(self, step: CompiledStep, batch: Batch, plan: CpuPlan) -> torch.Tensor:
+    def _run_compiled(self, source: StepSource, batch: Batch, plan: CpuPlan) -> torch.Tensor | None:
+        """The logits by the compiled step; None if there is none for this batch, or it fails:
+        whatever it has stored then is stored again."""
+        step = source.step_for(batch)
+        if step is None:
+            return None
         # The embedding is the model's own, whose hook counts the rows.
         embeddings = self._model.get_input_embeddings()(batch.token_ids)
-        logits = step.run(embeddings, batch, plan, self.blocks)
+        try:
+            logits = step.run(embeddings, batch, plan, self.blocks)
+        except RuntimeError as exc:
+            source.give_up(str(exc))
+            return None
         if len(batch.logits_rows) == len(batch.spans):
             return logits
         return logits[batch.logits_rows]

@@ -137,8 +137,8 @@ def _candidates(weights: torch.Tensor, params: SamplingParams) -> _Candidates:
     if not params.top_k and params.top_p >= 1.0 and params.min_p <= 0.0:
         return _Candidates(None, weights.double())
     total = weights.sum(dtype=torch.float64)
-    # Sorting a whole vocabulary takes longer than all else here.
-    token_ids = (weights >= _least(weights, float(total), params)).nonzero()[:, 0]
+    # Sorting a whole vocabulary takes longer than all else here. What is no number isn't below.
+    token_ids = (~(weights < _least(weights, float(total), params))).nonzero()[:, 0]
     values, order = weights[token_ids].double().sort(descending=True, stable=True)
     if params.top_k:
         values = values[: params.top_k]

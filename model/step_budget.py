@@ -36,6 +36,9 @@ _PACE = 0.2
 _MOST_SURPRISE = 2.0
 """How fast the pace follows what is seen, and the most that one step says of it: one that took ten
 times as long tells that the machine was elsewhere for a moment."""
+_MOST_PACE = 2.0
+"""A pace beyond it, or below its inverse, becomes a part of the coefficients: steps whose times
+scatter let it drift by a little each, which in days would be out of a float's range."""
 _NUM_SURE = 4
 """So many observations of a kind make an expectation."""
 _TRUST_IN_BEFORE = 1e-3
@@ -82,6 +85,10 @@ class _Sums:
             self.rows[i] = [_MEMORY * s + x * y for s, y in zip(row, columns, strict=True)]
         self.num_seen += 1
 
+    def scale_times(self, factor: float) -> None:
+        for row in self.rows:
+            row[-1] *= factor
+
 
 class StepTimes:
     """Seconds of a step by what it computes: a pace times a sum of what is computed.
@@ -117,6 +124,15 @@ class StepTimes:
             self._pace *= surprise**_PACE
         sums.add(work.features(), seconds / self._pace)
         self._fit()
+        if not 1 / _MOST_PACE <= self._pace <= _MOST_PACE:
+            self._settle_pace()
+
+    def _settle_pace(self) -> None:
+        """Count in this pace from now on; what is expected stays the same."""
+        for sums in (self._without, self._with):
+            sums.scale_times(self._pace)
+        self._coefficients = [c * self._pace for c in self._coefficients]
+        self._pace = 1.0
 
     def _fit(self) -> None:
         """Solve the normal equations; what came out below 0 is 0, and the others are solved for

@@ -3,6 +3,8 @@
 from app.doctor.finding import Finding, Findings, size
 from app.settings import Settings
 from model import provision
+from model.config import CompileMode, Quantization
+from model.decode_survey import DecodeSurvey, survey_decoding
 from model.errors import ModelLoadError
 from model.provision import ModelSource
 from model.survey import (
@@ -16,6 +18,15 @@ from model.survey import (
 
 # Without either, products of matrices take many times as long.
 _USUAL_FEATURES = {"avx2", "asimd"}
+_WEIGHTS = {
+    Quantization.AUTO: "those that the model's file has in 4 and 8 bits as they are there",
+    Quantization.INT8: "8 bits, or the 4 that the model's file has",
+    Quantization.INT4: "4 bits, the head in 8",
+}
+_WHEN = {
+    CompileMode.AUTO: "while nobody computes",
+    CompileMode.FIRST: "before the server is ready",
+}
 
 
 def check_engine(settings: Settings) -> list[Finding]:
@@ -32,6 +43,8 @@ def check_engine(settings: Settings) -> list[Finding]:
                 f"{needs.max_context_tokens:,} tokens of context"
             )
             _compare(device, settings, surveyed, needs)
+            with device.failing(ModelLoadError):
+                _look_at_decoding(device, survey_decoding(source, settings.engine_config()))
     return [*model.all, *device.all]
 
 
@@ -102,4 +115,21 @@ def _compare(device: Findings, settings: Settings, found: DeviceSurvey, needs: M
         device.warn(
             "one conversation at full length would not fit into the cache",
             "raise --cache-bytes, or know that conversations end earlier",
+        )
+
+
+def _look_at_decoding(device: Findings, found: DecodeSurvey) -> None:
+    if found.quantization_reason is None:
+        device.ok(f"weights to decode with: {_WEIGHTS[found.quantization]}")
+    else:
+        device.ok(f"weights to decode with: no others, for {found.quantization_reason}")
+    if found.compile_reason is None:
+        when = _WHEN[found.compile]
+        device.ok(f"compiled decode step: taken up, and compiled {when} where there is none yet")
+    else:
+        device.ok(f"compiled decode step: none, for {found.compile_reason}")
+    for path in found.faults:
+        device.warn(
+            f"a compiled decode step, of this model or another, ended the engine, as {path} tells",
+            "it is used no more; remove that file to try it again, or serve with --compile off",
         )

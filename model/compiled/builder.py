@@ -3,7 +3,7 @@
 A thread of the engine's process looks whether the step is on disk. If not, it waits until nobody
 has computed for a while, and until no other process on this machine compiles, and starts one of
 its own with the lowest priority. What is there is checked before it is used; whatever goes wrong
-leaves the engine as it was, with a reason.
+leaves the engine as it was, with a reason. A step that has ended a process isn't used again.
 """
 
 import logging
@@ -21,8 +21,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import filelock
+from safetensors import SafetensorError
 
 from model.batch import Batch
+from model.compiled.faults import SUFFIX, FaultLog
 from model.compiled.folder import DamagedStepError, check, discard, publish
 from model.compiled.order import BuildOrder
 from model.compiled.step import CompiledStep
@@ -50,6 +52,7 @@ _FAILURES = (
     DamagedStepError,
     OSError,
     RuntimeError,
+    SafetensorError,
     ValueError,
     subprocess.SubprocessError,
 )
@@ -57,12 +60,13 @@ _FAILURES = (
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """Where steps lie and are made."""
+    """Where steps lie and are made. `faults` is where those of one are looked for, by its path."""
 
     folder: Path
     clock: Callable[[], float] = time.monotonic
     wait: Callable[[float], object] = time.sleep
     command: tuple[str, ...] = _COMMAND
+    faults: Callable[[Path], FaultLog] = FaultLog
 
 
 class StepBuilder:
@@ -84,6 +88,7 @@ class StepBuilder:
         self._load_checked = load
         self._site = site
         self._folder = site.folder / f"step-{name}"
+        self._faults = site.faults(_fault_path(self._folder))
         self._state = CompiledState.WAITING
         self._reason: str | None = None
 
@@ -100,6 +105,12 @@ class StepBuilder:
         self._num_steps += 1
         return step
 
+    def give_up(self, reason: str) -> None:
+        """See `StepSource`."""
+        self._step = None
+        self._state, self._reason = CompiledState.UNAVAILABLE, reason
+        logger.warning("the compiled decode step failed and is used no more: %s", reason)
+
     def start(self) -> None:
         """Let a thread see to it."""
         threading.Thread(target=self.obtain, name="step-builder", daemon=True).start()
@@ -108,6 +119,7 @@ class StepBuilder:
         """Load the step, compiled first where it must be; returns when it can be used, or never
         will be. `at_once`: whoever computes."""
         try:
+            self._refuse_faulty()
             self._step = self._load() or self._compile(at_once=at_once)
         except _FAILURES as exc:
             self._state, self._reason = CompiledState.UNAVAILABLE, str(exc)
@@ -115,6 +127,13 @@ class StepBuilder:
         else:
             self._state = CompiledState.READY
             logger.info("the compiled decode step is in use")
+
+    def _refuse_faulty(self) -> None:
+        if self._faults.names_step:
+            raise CompileError(
+                f"it ended a process that computed with it, as {self._faults.path} tells; "
+                "remove that file to try it again"
+            )
 
     def _load(self) -> CompiledStep | None:
         """The step on disk, if it is there and whole."""
@@ -126,6 +145,7 @@ class StepBuilder:
             logger.warning("a compiled decode step is damaged and will be compiled again: %s", exc)
             discard(self._folder)
             return None
+        self._faults.open()  # loading runs its code
         return self._load_checked(self._folder)
 
     def _compile(self, *, at_once: bool) -> CompiledStep:
@@ -164,6 +184,11 @@ class StepBuilder:
         steps = [p for p in self._site.folder.glob("step-*") if (p / "seal.json").exists()]
         for old in sorted(steps, key=lambda p: p.stat().st_mtime)[:-_MAX_STEPS]:
             discard(old)
+            FaultLog(_fault_path(old)).remove()
+
+
+def _fault_path(folder: Path) -> Path:
+    return folder.with_name(folder.name + SUFFIX)
 
 
 def _run(command: tuple[str, ...], order: BuildOrder) -> None:

@@ -1,6 +1,7 @@
 """Decides whether a model's decode step is to be compiled, and gives the order."""
 
 import logging
+import sys
 from pathlib import Path
 
 from transformers import PreTrainedModel
@@ -11,11 +12,12 @@ from model.attention.native.build import find_compiler, library_name
 from model.batch import Batch
 from model.compiled.blueprint import BlueprintError, draw
 from model.compiled.builder import Site, StepBuilder
-from model.compiled.order import BuildOrder, step_name
+from model.compiled.order import LEAST_ROWS, BuildOrder, step_name
 from model.compiled.probe import Probe
 from model.compiled.step import CompiledStep, StepSource
 from model.config import CompileMode, EngineConfig, Mode
 from model.messages import CompiledState, CompiledStats
+from model.quantized_linear import row_limit
 from model.runner import ModelShape
 
 logger = logging.getLogger(__name__)
@@ -31,6 +33,10 @@ class NoStep:
         """None."""
         return None
 
+    def give_up(self, reason: str) -> None:
+        """There is none to."""
+        raise AssertionError("there was no step")
+
     def stats(self) -> CompiledStats:
         """Why."""
         return self._stats
@@ -44,13 +50,13 @@ def commission(
     identity: str,
 ) -> StepSource:
     """Where the runner will have its compiled step from. With `first` it is there on return, or
-    can't be had. Costs two steps of the model."""
+    can't be had. Costs four small steps of the model."""
     if config.compile is CompileMode.OFF:
         return NoStep(CompiledState.OFF)
-    if config.mode is Mode.EXACT:
-        return NoStep(CompiledState.OFF, "mode exact computes every token the same way")
-    if not isinstance(backend, CpuBackend):
-        return NoStep(CompiledState.OFF, f"attention {backend.name} is not compiled")
+    reason = reason_against(config, backend.name)
+    if reason is not None:
+        return NoStep(CompiledState.OFF, reason)
+    assert isinstance(backend, CpuBackend)
     try:
         builder = _builder(config, model, shape, backend, identity)
     except BlueprintError as exc:
@@ -61,6 +67,15 @@ def commission(
     else:
         builder.start()
     return builder
+
+
+def reason_against(config: EngineConfig, attention: str) -> str | None:
+    """Why no step is compiled with that backend, where one is asked for; None: it may be."""
+    if config.mode is Mode.EXACT:
+        return "mode exact computes every token the same way"
+    if attention != CpuBackend.name:
+        return f"attention {attention} is not compiled"
+    return None
 
 
 def _builder(
@@ -78,7 +93,7 @@ def _builder(
         windows=shape.windows,
         kv=kv,
         embedding_size=probe.embedding_size,
-        max_rows=config.max_running,
+        max_rows=max_rows(config, model),
         compiler=find_compiler() or "",
     )
     numbers = (order.max_rows, order.embedding_size)
@@ -90,3 +105,8 @@ def _builder(
         return step
 
     return StepBuilder(name, order, load, Site(config.native_dir.expanduser()))
+
+
+def max_rows(config: EngineConfig, model: PreTrainedModel) -> int:
+    """Of a compiled step: as many as can run, or as all layers multiply by the same weights."""
+    return min(max(config.max_running, LEAST_ROWS), row_limit(model) or sys.maxsize)

@@ -17,9 +17,9 @@ from torch.export import Dim, ExportedProgram
 
 from model.attention.base import AttentionSpec
 from model.attention.cpu import NativeOps
-from model.compiled.order import BuildOrder
+from model.compiled.order import LEAST_ROWS, BuildOrder
 
-_EXAMPLE = {"B": 3, "N": 5, "M": 7}
+_EXAMPLE = {"B": LEAST_ROWS, "N": 5, "M": 7}
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -17,6 +17,9 @@ from torch import nn
 
 from model.kv_cache import KVShape
 
+LEAST_ROWS = 3
+"""What is traced has so many: one row or two could be taken for what never changes."""
+
 _PACKAGE = Path(__file__).resolve().parent.parent
 _CPU_FACTS = ("model name", "flags", "CPU part", "Features")
 
@@ -24,7 +27,7 @@ _CPU_FACTS = ("model name", "flags", "CPU part", "Features")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuildOrder:
     """Crosses to the compiling process, pickled. `blueprint` is the model without its weights; the
-    kernels are in `native_dir`."""
+    kernels are in `native_dir`; `max_rows` is at least `LEAST_ROWS`."""
 
     blueprint: bytes
     native_dir: Path

@@ -1,7 +1,8 @@
 """The proof, before a compiled step is used, that it answers as the model's own modules do.
 
-Some rows behind random keys and values are computed by the modules while the engine is put
-together, and later by the compiled step, which is not used if the answers differ.
+Some rows behind a text each are computed by the modules while the engine is put together, and later
+by the compiled step, which is not used if the answers differ. The texts' keys and values are the
+model's own: behind others, such as random ones, some models turn rounding into other answers.
 """
 
 from dataclasses import dataclass
@@ -18,6 +19,8 @@ from model.self_check import relative_error
 
 _STARTS = ((5,), (0, 9, 31))
 """Positions of the rows, step by step: one row, which is compiled like several, and three."""
+_STRIDE = 7919
+"""Through the vocabulary, so that the tokens differ."""
 _MAX_ERROR = 0.2
 """Of a row, relative to its logits' spread. Bfloat16 errs by hundredths, another model by far."""
 
@@ -33,7 +36,7 @@ class _Sample:
 
 
 class Probe:
-    """What a model answers. Costs two steps, and the memory of some rows of logits."""
+    """What a model answers. Costs four small steps, and the memory of some rows of logits."""
 
     @torch.inference_mode()
     def __init__(
@@ -78,24 +81,32 @@ def _sample(
     starts: tuple[int, ...],
 ) -> _Sample:
     num_blocks = -(-(max(starts) + 1) // kv.block_size)
-    cache = KVCache(kv, num_blocks * len(starts) + 1, model.device)
-    generator = torch.Generator().manual_seed(len(starts))
-    cache.tensor.copy_(torch.randn(cache.tensor.shape, generator=generator))
-    rows = [
-        BatchRow(
-            token_ids=[7 + 3 * i],
-            start=start,
-            block_ids=range(1 + i * num_blocks, 1 + (i + 1) * num_blocks),
-            has_logits=True,
+    cache = KVCache(kv, num_blocks * len(starts), model.device)
+    tables = [range(i * num_blocks, (i + 1) * num_blocks) for i in range(len(starts))]
+    vocab_size = model.get_input_embeddings().weight.shape[0]
+
+    def compute(rows: list[BatchRow]) -> tuple[Batch, torch.Tensor]:
+        batch = Batch.build(rows, kv.block_size, model.device)
+        # By their ids, as the engine computes them: some models make more of those than embeddings.
+        output = model(
+            input_ids=batch.token_ids[None],
+            position_ids=batch.positions[None],
+            use_cache=False,
+            splice_step=Step(cache, batch, backend.plan(batch), windows),
         )
+        return batch, output.logits[0].float()
+
+    texts = [
+        [(7 + (11 * i + j) * _STRIDE) % vocab_size for j in range(start + 1)]
         for i, start in enumerate(starts)
     ]
-    batch = Batch.build(rows, kv.block_size, model.device)
-    embeddings: torch.Tensor = model.get_input_embeddings()(batch.token_ids)
-    output = model(
-        inputs_embeds=embeddings[None],
-        position_ids=batch.positions[None],
-        use_cache=False,
-        splice_step=Step(cache, batch, backend.plan(batch), windows),
+    places = [(text, table) for text, table in zip(texts, tables, strict=True) if len(text) > 1]
+    compute([BatchRow(text[:-1], 0, table, has_logits=False) for text, table in places])
+    batch, logits = compute(
+        [
+            BatchRow(text[-1:], start, table, has_logits=True)
+            for text, start, table in zip(texts, starts, tables, strict=True)
+        ]
     )
-    return _Sample(embeddings, batch, cache, output.logits[0].float())
+    embeddings: torch.Tensor = model.get_input_embeddings()(batch.token_ids)
+    return _Sample(embeddings, batch, cache, logits)

@@ -44,7 +44,8 @@ class CompiledStep:
     def run(
         self, embeddings: torch.Tensor, batch: Batch, plan: CpuPlan, cache: KVCache
     ) -> torch.Tensor:
-        """Store keys and values and compute the logits of all rows, float32 `[B, V]`."""
+        """Store keys and values and compute the logits of all rows, float32 `[B, V]`. Raises
+        RuntimeError, and may have stored some then."""
         places = torch.stack(batch.places)
         inputs = [embeddings, batch.positions, cache.tensor, places, plan.tables, plan.sequences]
         (logits,) = self._loader.run(inputs)
@@ -56,6 +57,10 @@ class StepSource(Protocol):
 
     def step_for(self, batch: Batch) -> CompiledStep | None:
         """Called before each step: the compiled one, if there is one by now that takes it."""
+        ...
+
+    def give_up(self, reason: str) -> None:
+        """The step that it gave has failed: it gives none any more."""
         ...
 
     def stats(self) -> CompiledStats:

@@ -1,14 +1,18 @@
 """The compiled decode step, whole: traced, compiled in its own process, loaded, and as right as
 the model's own modules."""
 
+import faulthandler
 import logging
 import shutil
+import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
 from benchmarks.dense import build_model, tiny_llama, tiny_qwen3
+from model import quantization
 from model.attention.base import IMPLEMENTATION, register
 from model.attention.cpu import CpuBackend
 from model.attention.native.build import library_path
@@ -18,6 +22,7 @@ from model.config import CompileMode, EngineConfig
 from model.few_rows import speed_up
 from model.kv_cache import KVCache
 from model.messages import CompiledState
+from model.quantization import Plan, quantize_model
 from model.runner import ModelRunner, ModelShape
 from model.self_check import relative_error
 from tests.support.deciding_mlp import DecidingMlp
@@ -33,12 +38,15 @@ TOLERANCE = {torch.bfloat16: 0.04, torch.float32: 1e-4}
 class Fixture:
     """A tiny model, its runner without and with a compiled step, and a cache for each."""
 
-    def __init__(self, config, dtype, folder: Path) -> None:
+    def __init__(self, config, dtype, folder: Path, bits: int | None = None) -> None:
         native_ops()
         shutil.copy(library_path(EngineConfig().native_dir), folder)
         register()
         self.model = build_model(config, IMPLEMENTATION).to(dtype)
         self.backend = CpuBackend(native_ops())
+        if bits is not None:
+            plan = Plan(ops=self.backend.ops, packed_file=None, bits=bits)
+            quantize_model(self.model, plan, lambda _: None)
         speed_up(self.model, self.backend.ops)
         self.shape = ModelShape.of(self.model)
         self.config = EngineConfig(
@@ -68,6 +76,13 @@ def decoding(starts) -> list[BatchRow]:
         mine, ids = ids[:need], ids[need:]
         rows.append(BatchRow([3 + i], start, mine, has_logits=True))
     return rows
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _faults():
+    """Are pytest's again, when this process has no step any more."""
+    yield
+    faulthandler.enable(sys.__stderr__)
 
 
 @pytest.fixture(scope="module")
@@ -157,6 +172,54 @@ def test_in_float32_and_with_normalised_queries(tmp_path):
     logits = made.runner(source).forward(decoding((3, 17)), [])
 
     assert float(relative_error(expected, logits).max()) < TOLERANCE[torch.float32]
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("keeps", [True, False])
+def test_packed_weights_are_multiplied_by_it_too(tmp_path, monkeypatch, keeps):
+    monkeypatch.setattr(quantization, "_KEPT_SHARE", 0.5 if keeps else 0.0)
+    made = Fixture(tiny_llama(), torch.bfloat16, tmp_path, bits=4)
+    made.config = replace(made.config, max_running=64)
+    source = made.commission()
+    assert source.stats().state is CompiledState.READY, source.stats().reason
+    expected = made.runner().forward(decoding((3, 17)), [])
+    logits = made.runner(source).forward(decoding((3, 17)), [])
+
+    assert float(relative_error(expected, logits).max()) < TOLERANCE[torch.bfloat16]
+    assert source.stats().num_steps == 1
+
+
+class FailingStep:
+    """Stores half of what it should, and fails."""
+
+    def run(self, embeddings, batch, plan, cache):
+        cache.tensor[batch.places[0]] = 0.5
+        raise RuntimeError("no room")
+
+
+class FailingSource:
+    """Has it until it is given up."""
+
+    def __init__(self):
+        self.step, self.reasons = FailingStep(), []
+
+    def step_for(self, batch):
+        return None if self.reasons else self.step
+
+    def give_up(self, reason):
+        self.reasons.append(reason)
+
+
+def test_a_step_that_fails_is_computed_by_the_modules_and_so_are_those_behind_it(tmp_path):
+    made, source = Fixture(tiny_llama(), torch.float32, tmp_path), FailingSource()
+    plain, failing = made.runner(), made.runner(source)
+    # Each in a block of its own, of which nothing has been stored.
+    rows = [BatchRow([3 + i], 0, [i], has_logits=True) for i in range(3)]
+    behind = [replace(row, start=1) for row in rows]
+    for step in (rows, behind):
+        assert torch.equal(failing.forward(step, []), plain.forward(step, []))
+
+    assert source.reasons == ["no room"]
 
 
 def test_a_model_that_cannot_be_captured_says_why_and_is_served_without(tmp_path, caplog):

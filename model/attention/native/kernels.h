@@ -45,7 +45,7 @@ struct Linear {
   int64_t num_rows, num_inputs, num_outputs;
 };
 
-// Weights of 4 or 8 bits; model/packing.py has their layout. Activations were made ready by
+// Weights of 4 or 8 bits; model/packed_weights.py has their layout. Activations were made ready by
 // `quantize_inputs`: 16 bits each and, for each of a row's groups of 32, what one stands for and
 // what all of them together do.
 struct Quantized {

@@ -4,6 +4,7 @@ import pytest
 import torch
 from transformers import AutoTokenizer, GenerationConfig
 
+from model import gguf
 from model.errors import ModelLoadError
 from model.gguf import prepare_gguf
 from model.provision import obtain
@@ -68,6 +69,16 @@ def test_each_number_format_has_a_folder_of_its_own(source, models_dir, folder):
 
     assert other != folder
     assert folder.exists()
+
+
+def test_weights_packed_in_another_format_are_packed_again(tmp_path, source, monkeypatch):
+    before = prepare_gguf(source, torch.float32, tmp_path, quiet)
+    monkeypatch.setattr(gguf, "PACKED_FORMAT", gguf.PACKED_FORMAT + 1)
+
+    after = prepare_gguf(source, torch.float32, tmp_path, quiet)
+
+    assert after != before
+    assert not before.exists()
 
 
 @pytest.mark.parametrize("damage", ["model.safetensors", "tokenizer.json", "splice.json"])

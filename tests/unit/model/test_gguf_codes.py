@@ -10,7 +10,7 @@ from transformers import AutoModelForCausalLM
 
 from model.gguf import PACKED
 from model.gguf_codes import pack_file
-from model.packing import bits_of, unpack
+from model.packed_weights import bits_of, unpack
 from model.provision import obtain
 from model.weights import prepare
 from tests.support.tiny_gguf import INTERMEDIATE, LAYERS, write_tiny_gguf

@@ -10,7 +10,7 @@ from model.attention.native.build import NativeBuildError
 from model.config import Device, EngineConfig, Mode, Quantization
 from model.errors import ModelLoadError
 from model.gguf import PACKED
-from model.packing import bits_of
+from model.packed_weights import bits_of
 from model.provision import obtain
 from model.quantization import Plan, plan_quantization, quantize_model
 from model.quantized_linear import MAX_ROWS

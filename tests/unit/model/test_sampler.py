@@ -312,6 +312,21 @@ def test_a_draw_is_the_same_whatever_else_is_in_the_batch():
         assert together == [alone[i] for i in order]
 
 
+@pytest.mark.parametrize("logit", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize(
+    "filters", [{}, {"top_p": 0.9}, {"top_k": 2}, {"min_p": 0.1}, {"top_p": 0.9, "min_p": 0.1}]
+)
+def test_logits_that_are_no_numbers_spoil_no_other_row(logit, filters):
+    params = SamplingParams(**filters)
+    right = [1.0, 2.0, 9.0, 0.5]
+    logits = torch.tensor([[logit] * 4, right, [0.0, logit, logit, 1.0]])
+
+    drawn = sample(logits, [draw(params, seed=i) for i in range(3)])
+
+    assert drawn[1] == sample_one(right, params, seed=1)
+    assert all(token_id in range(4) for token_id in drawn)
+
+
 def test_another_seed_or_position_gives_another_draw():
     logits = [0.0] * 1000
 

@@ -1,5 +1,8 @@
 """How many prompt tokens a step may take, learnt from what steps took."""
 
+import copy
+import random
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -173,6 +176,35 @@ def test_a_long_reply_alone_wears_off_nothing_of_what_prompts_cost():
         budget.observe(alone, machine.seconds(alone))
 
     assert budget.open(1, 100).fit(0, 999) == pytest.approx(before, rel=0.1)
+
+
+def test_times_that_scatter_are_believed_after_days_as_after_minutes():
+    # What such times tell of the pace is a little too quick on the average.
+    times, numbers = StepTimes(), random.Random(1)
+    alone = work(2, 500, 0, 0)
+    for _ in range(20_000):
+        times.observe(alone, 0.02 * numbers.lognormvariate(0, 0.3))
+
+    assert 0.2 < times._pace < 5.0  # it would go on to where no float is
+    assert 0.01 < times.seconds(alone) < 0.04
+
+
+def test_a_pace_that_is_counted_in_changes_nothing_that_is_expected():
+    machine, times = Machine(), StepTimes()
+    seen = [work(n, 500 * n, 700 * i, 40 * i) for n in range(1, 5) for i in range(4)]
+    for done in seen * 10:
+        times.observe(done, machine.seconds(done))
+    for done in seen[:3]:
+        times.observe(done, 1.5 * machine.seconds(done))
+    settled = copy.deepcopy(times)
+    settled._settle_pace()
+
+    assert times._pace > 1.1
+    for done in seen[:4]:
+        for each in (times, settled):
+            each.observe(done, 1.2 * machine.seconds(done))
+        for other in seen:
+            assert settled.seconds(other) == pytest.approx(times.seconds(other), rel=1e-9)
 
 
 def test_what_one_takes_is_not_there_for_the_next():

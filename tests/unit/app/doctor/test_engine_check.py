@@ -8,6 +8,7 @@ import pytest
 from transformers import MambaConfig
 
 from app.doctor import engine_check
+from model import decode_survey
 from model.config import Device
 from model.provision import DEFAULT_GGUF
 from model.survey import DeviceSurvey
@@ -134,3 +135,54 @@ def test_what_is_found_of_a_device_is_told(monkeypatch, changes, level, words):
     _, found = doctor("--device", Device.AUTO)
 
     assert has(found, "device", level, words)
+
+
+# ---- decoding
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        ([], "weights to decode with: no others, for the model has none in 4 or 8 bits"),
+        (["--quantization", "int4"], "weights to decode with: 4 bits, the head in 8"),
+        (["--quantization", "none"], "no others, for --quantization none"),
+        (["--mode", "exact"], "no others, for mode exact has one weight path"),
+        ([], "compiled decode step: none, for --compile off"),
+        (["--compile", "auto"], "taken up, and compiled while nobody computes"),
+        (["--compile", "first"], "taken up, and compiled before the server is ready"),
+        (["--compile", "auto", "--attention", "batched"], "none, for attention batched"),
+    ],
+)
+def test_what_decodes_is_told_and_why(tiny, flags, words):
+    code, found = doctor("--model", str(tiny), "--device", "cpu", *flags)
+
+    assert code == 0
+    assert has(found, "device", "ok", words)
+
+
+def test_a_files_own_bits_are_told():
+    write_tiny_gguf(Path("tiny.gguf"), is_quantized=True)
+
+    _, found = doctor("--model", "tiny.gguf", "--device", "cpu")
+
+    assert has(found, "device", "ok", "weights to decode with: those that the model's file has")
+
+
+def test_quantisation_that_is_asked_for_in_vain_is_a_failure(tiny, monkeypatch):
+    monkeypatch.setattr(decode_survey, "find_compiler", lambda: None)
+
+    code, found = doctor(
+        *("--model", str(tiny), "--device", "cpu"),
+        *("--quantization", "int8", "--native-dir", "nowhere"),
+    )
+
+    assert code == 1
+    assert has(found, "device", "fail", "quantization int8 needs compiled kernels")
+
+
+def test_a_compiled_step_that_ended_the_engine_is_worth_a_look(tiny, tmp_path):
+    (tmp_path / "step-1.faults").write_text('File "model/compiled/step.py", line 1 in run')
+    flags = ("--model", str(tiny), "--device", "cpu", "--native-dir", str(tmp_path))
+
+    assert has(doctor(*flags, "--compile", "auto")[1], "device", "warn", "step-1.faults")
+    assert not has(doctor(*flags)[1], "device", "warn", "step-1.faults")

@@ -4,7 +4,9 @@ What compiles is a few lines of Python in these tests, what is loaded is the fol
 """
 
 import logging
+import os
 import sys
+from functools import partial
 from pathlib import Path
 
 import filelock
@@ -13,12 +15,14 @@ import torch
 
 from model.batch import Batch, BatchRow
 from model.compiled.builder import IDLE_S, Site, StepBuilder
+from model.compiled.faults import FaultLog
 from model.compiled.order import BuildOrder
 from model.kv_cache import KVShape
 from model.messages import CompiledState
 
 COMPILES = """
 import sys
+from functools import partial
 from pathlib import Path
 from model.compiled.folder import seal
 folder = Path(sys.argv[1])
@@ -77,7 +81,9 @@ def builder(folder, script=COMPILES, *, load=Step, clock=None, compiler="c++"):
         max_rows=4,
         compiler=compiler,
     )
-    site = Site(folder, clock, clock.wait, (sys.executable, "-c", script))
+    command = (sys.executable, "-c", script)
+    # This process's faults are pytest's.
+    site = Site(folder, clock, clock.wait, command, partial(FaultLog, watch=lambda _: None))
     return StepBuilder("name", order, load, site)
 
 
@@ -87,7 +93,8 @@ def num_calls(folder: Path) -> int:
 
 
 def left_over(folder: Path) -> list[str]:
-    return sorted(p.name for p in folder.iterdir() if p.name not in ("calls", "step.lock"))
+    known = ("calls", "step.lock", "step-name.faults")
+    return sorted(p.name for p in folder.iterdir() if p.name not in known)
 
 
 def test_a_step_is_compiled_once_and_then_found(tmp_path):
@@ -207,17 +214,62 @@ def test_a_step_that_cannot_be_used_is_not(tmp_path, error):
     assert made.step_for(BATCH) is None
 
 
+def test_a_step_that_ended_a_process_is_neither_used_nor_compiled_again(tmp_path, caplog):
+    builder(tmp_path).obtain()
+    faults = tmp_path / "step-name.faults"
+    faults.write_text('Fatal\n  File "/somewhere/model/compiled/step.py", line 50 in run\n')
+
+    made = builder(tmp_path)
+    made.obtain(at_once=True)
+
+    assert made.stats().state is CompiledState.UNAVAILABLE
+    assert made.step_for(BATCH) is None
+    assert num_calls(tmp_path) == 1
+    (record,) = [r for r in caplog.records if r.levelno == logging.WARNING]
+    assert str(faults) in record.getMessage()
+    faults.unlink()
+    again = builder(tmp_path)
+    again.obtain()
+    assert again.stats().state is CompiledState.READY
+    assert num_calls(tmp_path) == 1
+
+
+def test_faults_are_watched_for_from_before_a_step_is_loaded(tmp_path):
+    watched = []
+    made = builder(tmp_path, load=lambda folder: Step(folder) if watched else None)
+    made._faults = FaultLog(tmp_path / "step-name.faults", watched.append)
+    made.obtain()
+
+    assert made.stats().state is CompiledState.READY
+    (fd,) = watched
+    assert os.fstat(fd).st_ino == (tmp_path / "step-name.faults").stat().st_ino
+
+
+def test_a_step_that_fails_is_given_up_and_said(tmp_path, caplog):
+    made = builder(tmp_path)
+    made.obtain()
+    made.give_up("no room")
+
+    assert made.step_for(BATCH) is None
+    assert made.stats().state is CompiledState.UNAVAILABLE
+    assert made.stats().reason == "no room"
+    assert "no room" in caplog.text
+
+
 def test_what_killed_processes_left_is_removed_and_old_steps_are_few(tmp_path):
     (tmp_path / "step-build-abc" / "step").mkdir(parents=True)
     for number in range(12):
         old = tmp_path / f"step-old{number}"
         old.mkdir()
         (old / "seal.json").write_text("{}")
+        (tmp_path / f"step-old{number}.faults").touch()
 
     builder(tmp_path).obtain()
 
     left = left_over(tmp_path)
-    assert len(left) == 8
+    folders = [name for name in left if not name.endswith(".faults")]
+    assert len(folders) == 8
+    assert {f"{name}.faults" for name in folders} - {"step-name.faults"} == set(left) - set(folders)
     assert "step-name" in left
     assert "step-build-abc" not in left
 

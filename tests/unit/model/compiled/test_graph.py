@@ -9,9 +9,13 @@ import torch
 from benchmarks.dense import build_model, tiny_llama
 from benchmarks.tiny_configs import tiny_config
 from model.attention.base import IMPLEMENTATION, register
+from model.compiled.commission import max_rows
 from model.compiled.graph import trace
 from model.compiled.order import BuildOrder
+from model.config import EngineConfig
 from model.few_rows import speed_up
+from model.quantization import Plan, quantize_model
+from model.quantized_linear import MAX_ROWS
 from model.runner import ModelShape
 from tests.support.native_kernels import native_ops
 
@@ -21,10 +25,12 @@ pytestmark = [
 ]
 
 
-def traced(config, max_rows=12):
+def traced(config, max_running=12, bits=None):
     register()
     ops = native_ops()
     model = build_model(config, IMPLEMENTATION).to(torch.bfloat16)
+    if bits is not None:
+        quantize_model(model, Plan(ops=ops, packed_file=None, bits=bits), lambda _: None)
     speed_up(model, ops)
     shape = ModelShape.of(model)
     order = BuildOrder(
@@ -33,10 +39,18 @@ def traced(config, max_rows=12):
         windows=shape.windows,
         kv=shape.kv_shape(4, torch.bfloat16),
         embedding_size=model.config.hidden_size,
-        max_rows=max_rows,
+        max_rows=max_rows(EngineConfig(max_running=max_running), model),
         compiler="",
     )
     return trace(order, model, ops), config.num_hidden_layers
+
+
+def row_range(program):
+    """From how many rows to how many the graph is right."""
+    (rows,) = {program.graph_signature.user_inputs[0]} & {n.name for n in program.graph.nodes}
+    size = next(n for n in program.graph.nodes if n.name == rows).meta["val"].shape[0]
+    found = program.range_constraints[size.node.expr]
+    return int(found.lower), int(found.upper)
 
 
 def calls(program):
@@ -66,3 +80,18 @@ def test_layers_with_biases_are_joined_with_theirs():
     ]
     # Only query, key and value have biases.
     assert joined[:4] == [(6, 3), (1, 1), (2, 2), (1, 1)]
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+def test_packed_weights_are_products_of_their_own_up_to_the_rows_that_take_them(bits):
+    program, num_layers = traced(tiny_llama(), max_running=64, bits=bits)
+
+    assert calls(program) == {"attend_step": num_layers, "linear_quantized": 7 * num_layers + 1}
+    assert row_range(program)[1] == MAX_ROWS[torch.bfloat16]
+
+
+@pytest.mark.parametrize("max_running", [1, 2, 3, 64])
+def test_however_few_may_run_there_is_a_graph_for_them(max_running):
+    program, _ = traced(tiny_llama(), max_running)
+
+    assert row_range(program)[1] == max(3, max_running)

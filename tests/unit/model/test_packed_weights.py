@@ -5,7 +5,16 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from model.packing import GROUP, bits_of, group_bytes, pack, quantize, unpack
+from model import packed_weights
+from model.packed_weights import (
+    GROUP,
+    bits_of,
+    group_bytes,
+    pack,
+    quantize,
+    quantize_packed,
+    unpack,
+)
 
 sizes = st.integers(1, 130)
 every_width = pytest.mark.parametrize("bits", [4, 8])
@@ -46,6 +55,15 @@ def test_a_weight_is_within_half_a_step_of_itself(bits, num_outputs, num_inputs,
     scales = codes.scales.float().repeat_interleave(GROUP, 1)[:, :num_inputs]
     error = (codes.weights()[:, :num_inputs] - weight.float()).abs()
     assert (error <= scales * 0.51 + weight.abs().amax() * 2**-10).all()
+
+
+@every_width
+@pytest.mark.parametrize("num_outputs", [1, 32, 40, 70])
+def test_some_rows_after_the_others_are_as_all_at_once(bits, num_outputs, monkeypatch):
+    monkeypatch.setattr(packed_weights, "_ROWS_AT_ONCE", 32)
+    weight = random_weight(num_outputs, 50).bfloat16()
+
+    assert torch.equal(quantize_packed(weight, bits), pack(quantize(weight, bits)))
 
 
 @every_width

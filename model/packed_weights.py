@@ -16,7 +16,9 @@ FORMAT = 1
 """Raise it when other bytes come out, or the same ones mean something else."""
 
 GROUP = 32
-_OUTPUTS = 16
+OUTPUTS = 16
+"""Whose weights for a group lie together: a block."""
+_ROWS_AT_ONCE = 256 * OUTPUTS
 _STEP = 4
 """Inputs that are multiplied in one step: two pairs."""
 
@@ -61,6 +63,12 @@ def quantize(weight: torch.Tensor, bits: int) -> Codes:
     return Codes(codes.view_as(padded), scales, minima)
 
 
+def quantize_packed(weight: torch.Tensor, bits: int) -> torch.Tensor:
+    """As `quantize` and then `pack`, some rows after the others: a head's float32 copies would take
+    many times the weight's memory."""
+    return torch.cat([pack(quantize(rows, bits)) for rows in torch.split(weight, _ROWS_AT_ONCE)])
+
+
 def _divided(groups: torch.Tensor, scales: torch.Tensor) -> torch.Tensor:
     # A scale that float16 has no number for is of a group whose numbers are all alike.
     quotients = groups / scales.float()[..., None]
@@ -70,10 +78,10 @@ def _divided(groups: torch.Tensor, scales: torch.Tensor) -> torch.Tensor:
 def pack(weight: Codes) -> torch.Tensor:
     """The bytes that the kernel reads."""
     num_outputs, num_inputs = weight.codes.shape
-    rows = -num_outputs % _OUTPUTS
+    rows = -num_outputs % OUTPUTS
     codes = functional.pad(weight.codes.view(torch.uint8), (0, 0, 0, rows))
     # B blocks, 16 outputs, G groups, 8 steps, 2 halves of a step, 2 inputs.
-    parts = codes.view(-1, _OUTPUTS, num_inputs // GROUP, GROUP // _STEP, 2, 2)
+    parts = codes.view(-1, OUTPUTS, num_inputs // GROUP, GROUP // _STEP, 2, 2)
     pairs = parts.permute(0, 2, 3, 4, 1, 5)
     if weight.minima is not None:
         pairs = pairs[:, :, :, 0] | pairs[:, :, :, 1] << 4
@@ -83,27 +91,27 @@ def pack(weight: Codes) -> torch.Tensor:
 
 
 def _numbers(x: torch.Tensor, rows: int) -> torch.Tensor:
-    blocks = functional.pad(x, (0, 0, 0, rows)).view(-1, _OUTPUTS, x.shape[1])
+    blocks = functional.pad(x, (0, 0, 0, rows)).view(-1, OUTPUTS, x.shape[1])
     return blocks.transpose(1, 2).contiguous().view(torch.uint8)
 
 
 def unpack(packed: torch.Tensor, bits: int, num_outputs: int) -> Codes:
     """What was packed."""
     num_blocks, num_groups, _ = packed.shape
-    size = _OUTPUTS * GROUP * bits // 8
+    size = OUTPUTS * GROUP * bits // 8
     pairs, rest = packed[..., :size], packed[..., size:]
     if bits == 4:
         low, high = (
-            x.view(num_blocks, num_groups, GROUP // _STEP, 1, _OUTPUTS, 2)
+            x.view(num_blocks, num_groups, GROUP // _STEP, 1, OUTPUTS, 2)
             for x in (pairs & 15, pairs >> 4)
         )
         parts = torch.cat([low, high], 3)
     else:
-        parts = pairs.reshape(num_blocks, num_groups, GROUP // _STEP, 2, _OUTPUTS, 2)
-    codes = parts.permute(0, 4, 1, 2, 3, 5).reshape(num_blocks * _OUTPUTS, num_groups * GROUP)
+        parts = pairs.reshape(num_blocks, num_groups, GROUP // _STEP, 2, OUTPUTS, 2)
+    codes = parts.permute(0, 4, 1, 2, 3, 5).reshape(num_blocks * OUTPUTS, num_groups * GROUP)
     numbers = [
         part.contiguous().view(torch.float16).transpose(1, 2).reshape(-1, num_groups)[:num_outputs]
-        for part in torch.split(rest, 2 * _OUTPUTS, -1)
+        for part in torch.split(rest, 2 * OUTPUTS, -1)
     ]
     codes = codes[:num_outputs]
     if bits == 4:
@@ -113,7 +121,7 @@ def unpack(packed: torch.Tensor, bits: int, num_outputs: int) -> Codes:
 
 def group_bytes(bits: int) -> int:
     """Bytes of a packed group of 16 outputs."""
-    return _OUTPUTS * GROUP * bits // 8 + 2 * _OUTPUTS * (2 if bits == 4 else 1)
+    return OUTPUTS * GROUP * bits // 8 + 2 * OUTPUTS * (2 if bits == 4 else 1)
 
 
 def bits_of(packed: torch.Tensor) -> int:
