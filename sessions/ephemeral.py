@@ -190,9 +190,9 @@ class EphemeralTurns:
             raise DrainingError("the server is stopping")
         check_request(request, max_chars=self._max_input_chars)
         self._places.take(owner)
-        session = self._session(owner)
-        is_kept = False
+        session, is_kept = None, False
         try:
+            session = self._session(owner)
             prompt = await self._composer.compose(session, parent, request.input, request.terms)
             self._check_fits(prompt)
             terms = replace(request.terms, num_dropped_turns=prompt.num_dropped_turns)
@@ -208,7 +208,7 @@ class EphemeralTurns:
                     number += 1
         finally:
             self._places.leave(owner)
-            if not is_kept:
+            if session is not None and not is_kept:
                 await self._release(session)
 
     async def cancel(self, owner: OwnerId, turn_id: TurnId) -> bool:
