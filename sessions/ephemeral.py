@@ -236,9 +236,8 @@ class EphemeralTurns:
 
     async def _events(self, begun: _Begun) -> AsyncGenerator[TurnEvent, None]:
         turn = begun.turn
-        generation = begun.prompt.generation(
-            turn.id, begun.session, held(turn, self._composer.renderer.calling)
-        )
+        params = await held(turn, self._composer.renderer.calling, self._engine)
+        generation = begun.prompt.generation(turn.id, begun.session, params)
         stream = cast("AsyncGenerator[GenerationEvent, None]", self._engine.generate(generation))
         self._running[turn.id] = begun.session.owner
         self._idle.clear()

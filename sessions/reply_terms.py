@@ -4,6 +4,7 @@ from collections.abc import Collection
 from dataclasses import replace
 
 from model.config import SamplingParams
+from model.engine import Engine, EngineState
 from model.grammar import Grammar
 from sessions.calling import Calling
 from sessions.rendering import Renderer
@@ -12,10 +13,18 @@ from sessions.terms import Terms
 from sessions.types import Turn
 
 
-def held(turn: Turn, calling: Calling) -> SamplingParams:
-    """How a turn's reply is drawn: held to the calls or the form that its terms ask for."""
+async def held(turn: Turn, calling: Calling, engine: Engine) -> SamplingParams:
+    """How a turn's reply is drawn: held to the calls or the form that its terms ask for.
+
+    Raises InvalidGenerationError for a form that can't be compiled. While the engine is away nobody
+    can tell, and a reply that waits for it fails by its form later.
+    """
     grammar = _grammar(turn.terms, calling)
-    return turn.params if grammar is None else replace(turn.params, grammar=grammar)
+    if grammar is None:
+        return turn.params
+    if engine.state is EngineState.READY:
+        await engine.check_grammar(grammar)
+    return replace(turn.params, grammar=grammar)
 
 
 def reading(turn: Turn, renderer: Renderer, ends: Collection[int]) -> Reading | None:
