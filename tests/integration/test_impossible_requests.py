@@ -84,3 +84,23 @@ async def test_a_form_waits_for_an_engine_that_comes_back(front):
 
     assert (status, answer["status"]) == (200, "failed")
     assert answer["error"]["code"] == "engine_unavailable"
+
+
+async def test_a_last_turn_that_is_too_long_alone_is_refused_though_turns_may_go(front):
+    session = await front.session()
+    await front.say(session["id"])
+    before, num_asked = await stored(front), len(front.engine.requests)
+
+    error = await refused(
+        front, {"input": "x " * 5000, "instructions": "Hm.", "truncation": "auto"}, session["id"]
+    )
+    chat = {"messages": [{"role": "user", "content": "x " * 5000}], "truncation": "auto"}
+    status, answer = await front.call("POST", "/v1/chat/completions", json=chat)
+
+    for told, param in ((error, "input"), (answer["error"], "messages")):
+        assert (told["type"], told["code"]) == ("invalid_request_error", "context_length_exceeded")
+        assert told["param"] == param
+        assert "with its last turn alone, which is never cut; the context holds" in told["message"]
+    assert status == 400
+    assert await stored(front) == before
+    assert len(front.engine.requests) == num_asked + 1  # the short one behind them all
