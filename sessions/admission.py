@@ -15,6 +15,7 @@ from model.engine import Engine
 from model.errors import ContextLengthError, InvalidGenerationError
 from model.messages import EngineInfo, GenerationRequest
 from sessions import history
+from sessions.comparing import settled
 from sessions.errors import (
     ConflictError,
     RevisionConflictError,
@@ -294,7 +295,8 @@ class Admission:
             follows_head=not is_given,
         )
         prompt = await self._composer.compose(session, parent, request.input, request.terms)
-        terms = replace(request.terms, num_dropped_turns=prompt.num_dropped_turns)
+        fingerprint = self._engine.info.fingerprint
+        terms = await settled(request, prompt, parent, self._composer, fingerprint)
         asked = replace(asked, terms=terms)
         turn = self._new_turn(asked, parent, request.input)
         begun = _Beginning(prompt=prompt, params=request.params)

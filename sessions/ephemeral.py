@@ -25,6 +25,7 @@ from model.messages import (
     GenerationFinished,
     GenerationStarted,
 )
+from sessions.comparing import settled
 from sessions.errors import DrainingError
 from sessions.ids import new_item_id, new_session_id, new_turn_id
 from sessions.item_messages import drafts_of, new_item
@@ -195,7 +196,8 @@ class EphemeralTurns:
             session = self._session(owner)
             prompt = await self._composer.compose(session, parent, request.input, request.terms)
             self._check_fits(prompt)
-            terms = replace(request.terms, num_dropped_turns=prompt.num_dropped_turns)
+            fingerprint = self._engine.info.fingerprint
+            terms = await settled(request, prompt, parent, self._composer, fingerprint)
             turn = self._new_turn(session, replace(request, terms=terms), parent)
             reply = ShownReply(turn, self._reading(turn))
             begun = _Begun(session=session, turn=turn, prompt=prompt, reply=reply)

@@ -264,7 +264,7 @@ class Turn:
 class TurnRequest:
     """What a caller asks for. `parent` None continues the session's head; `parent_given` tells an
     explicit None (a new root) from a missing one. `goes_on` False: it is cancelled if whoever waits
-    for it to begin is."""
+    for it to begin is. `compared` is the turn that `terms.comparison` names, if there is one."""
 
     input: tuple[InputMessage, ...]
     params: SamplingParams
@@ -274,6 +274,7 @@ class TurnRequest:
     metadata: dict[str, str] = field(default_factory=dict)
     terms: Terms = PLAIN
     goes_on: bool = True
+    compared: "Turn | None" = None
 
 
 # What a turn's feed holds, one for each wire event, so that a position in the feed is the event's

@@ -23,6 +23,7 @@ from app.peer import closing
 from app.protocol import session_params
 from app.response_object import spoken
 from app.sampling import default_params
+from sessions.comparison import Comparison
 from sessions.errors import (
     InvalidInputError,
     ItemNotFoundError,
@@ -138,12 +139,27 @@ class ResponseTurns:
                 is_background=body.is_background,
             ),
         )
+        options = body.prompt_cache_options
+        if options is not None and options.comparison_response_id is not None:
+            kept = place.parent if not body.is_stored else None
+            request = await self._comparing(request, options.comparison_response_id, kept)
         if not body.context_management:
             return request
         most = body.compact_threshold or self._app[ENGINE].info.max_context_tokens * 3 // 4
         if await self._manager.ephemeral.count(self._owner, request, place.parent) <= most:
             return request
         return await self._compacted(request, place)
+
+    async def _comparing(
+        self, request: TurnRequest, response_id: str, kept: Turn | None
+    ) -> TurnRequest:
+        """The request, to be compared with a stored response, or with the one `kept` for it."""
+        other = kept if kept is not None and kept.id == response_id else None
+        if other is None:
+            with suppress(TurnNotFoundError):
+                other = await self._manager.turn(self._owner, TurnId(response_id))
+        terms = replace(request.terms, comparison=Comparison(turn_id=response_id))
+        return replace(request, compared=other, terms=terms)
 
     async def _compacted(self, request: TurnRequest, place: Place) -> TurnRequest:
         """The request behind a summary: of what it follows, or else of its own earlier messages."""
