@@ -281,6 +281,12 @@ class SessionManager:
             goes_on=request.goes_on,
         )
 
+    async def repeated(self, session: Session, client_turn_id: str, digest: str) -> Turn | None:
+        """The session's turn of that id; raises IdempotencyConflictError when something else was
+        asked for under it."""
+        known = await self._repetitions.known(session, client_turn_id, digest)
+        return None if known is None else self._running.live(known)
+
     async def regenerate(
         self,
         owner: OwnerId,

@@ -50,6 +50,7 @@ from sessions.types import (
     TurnId,
     TurnRequest,
 )
+from sessions.validation import digest
 
 Json = dict[str, Any]
 
@@ -229,14 +230,13 @@ class ResponseTurns:
         """Begin a stored response. What was opened for it alone goes if it can't begin; it is
         cancelled if whoever waits for that is, unless it is to go on without them.
 
-        Within a conversation the same `key` gives the same response again.
+        Within a conversation, the only place where one may be, the same `key` gives the same
+        response again.
         """
-        goes_on = body.is_background or key is not None
-        request = replace(await self.request_of(body, place), goes_on=goes_on)
         if body.conversation is not None:
             assert place.session is not None, "a conversation was found"
-            request = replace(request, client_turn_id=key)
-            return await self._manager.submit(self._owner, place.session.id, request)
+            return await self._submit_into(place.session, body, place, key)
+        request = replace(await self.request_of(body, place), goes_on=body.is_background)
         session, is_unused = await self._session_for(place)
         try:
             parent = place.parent.id if place.parent is not None and place.session else None
@@ -250,6 +250,22 @@ class ResponseTurns:
         finally:
             if is_unused:
                 await self._manager.delete(self._owner, session.id)
+
+    async def _submit_into(
+        self, session: Session, body: ResponseBody, place: Place, key: str | None
+    ) -> Turn:
+        """A conversation's next response, or the one that the key made before."""
+        if key is None:
+            request = replace(await self.request_of(body, place), goes_on=body.is_background)
+            return await self._manager.submit(self._owner, session.id, request)
+        # By the body: what is made of it differs with what the conversation has come to since.
+        said = body.model_dump(mode="json", exclude_unset=True, exclude={"stream"})
+        named = digest(said)
+        known = await self._manager.repeated(session, key, named)
+        if known is not None:
+            return known
+        request = replace(await self.request_of(body, place), client_turn_id=key, digest=named)
+        return await self._manager.submit(self._owner, session.id, request)
 
     async def stream(
         self, body: ResponseBody, place: Place, *, keeps: bool = False

@@ -109,6 +109,27 @@ async def test_a_response_with_a_key_goes_on_for_its_client_to_ask_again(tmp_pat
     assert [t["id"] for t in turns] == [turn]
 
 
+async def test_a_response_is_known_again_though_its_conversation_has_changed(tmp_path):
+    """A summary and the session's sampling go into what is made of it, and are others by now."""
+    async with serving_whole(tmp_path) as front:
+        session = (await front.session())["id"]
+        await front.say(session, "one " * 20)
+        compact = [{"type": "compaction", "compact_threshold": 1}]
+        body = {"input": "hi", "conversation": session, "context_management": compact}
+        headers = {"Idempotency-Key": "k"}
+        front.engine.replies.append(FakeReply(pieces=("In short.",)))
+        first = await front.call("POST", "/v1/responses", json=body, headers=headers)
+        await front.call("PATCH", f"/v1/sessions/{session}", json={"sampling": {"top_p": 0.5}})
+        num_asked = len(front.engine.requests)
+        front.engine.replies.append(FakeReply(pieces=("In other words.",)))
+        again = await front.call("POST", "/v1/responses", json=body, headers=headers)
+
+    assert first == again
+    assert first[0] == 200
+    assert [item["type"] for item in first[1]["output"]] == ["compaction", "message"]
+    assert len(front.engine.requests) == num_asked  # nothing was summed up again
+
+
 async def test_two_owners_may_have_the_same_key(tmp_path):
     async with serving_whole(tmp_path) as front:
         asked = {"path": "/v1/sessions"}
