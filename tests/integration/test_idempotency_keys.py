@@ -34,6 +34,22 @@ async def test_a_session_is_opened_once_however_many_ask_with_its_key(tmp_path):
         assert (await create(title="t"))[1]["id"] != made
 
 
+async def test_of_two_requests_with_one_key_each_finds_what_it_opened(tmp_path):
+    async with serving_whole(tmp_path) as front:
+        key = {"Idempotency-Key": "k"}
+
+        async def create(title):
+            return await front.call("POST", "/v1/sessions", json={"title": title}, headers=key)
+
+        made = await asyncio.gather(create("t"), create("u"))
+        opened = {s["title"]: s["id"] for status, s in made if status == 201}
+        again = {title: (await create(title))[1]["id"] for title in opened}
+
+        assert opened
+        assert again == opened
+        assert (await create("v"))[0] == 409
+
+
 @pytest.mark.parametrize("key", ["", "x" * 201])
 async def test_a_key_that_is_none_is_refused_by_name(tmp_path, key):
     async with serving_whole(tmp_path) as front:
