@@ -51,10 +51,7 @@ class Client:
 
     def close(self) -> None:
         """Close every connection. Turns that are running go on at the server."""
-        if self._loop.is_closed:
-            return
-        self._loop.run(self._inner.close())
-        self._loop.close()
+        self._loop.close(self._inner.close())
 
     def models(self) -> list[str]:
         """The ids of the models that the server has."""
