@@ -96,13 +96,20 @@ class Sessions:
         q: str = "",
         pinned: bool | None = None,
         pinned_first: bool = False,
+        listed: bool = True,
     ) -> Iterator[Session]:
         """Every session, most recently used first; `limit` is how many come with one request.
 
-        Only those whose title has `q`, and those that are pinned or not, where that is said.
+        Only those whose title has `q`, and those that are pinned or not, where that is said. Those
+        that aren't `listed`, as those of single responses, come by themselves.
         """
         found = self._inner.list(
-            limit=limit, order=order, q=q, pinned=pinned, pinned_first=pinned_first
+            limit=limit,
+            order=order,
+            q=q,
+            pinned=pinned,
+            pinned_first=pinned_first,
+            listed=listed,
         )
         for session in self._loop.iterate(found):
             yield Session(self._loop, session)

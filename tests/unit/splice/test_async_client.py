@@ -1,6 +1,7 @@
 """The asynchronous client against a server that follows a script."""
 
 import asyncio
+import contextlib
 import socket
 
 import pytest
@@ -314,6 +315,26 @@ async def test_an_error_that_is_no_json_still_has_its_status(naps):
         await transport.close()
 
 
+async def test_what_answers_and_is_no_splice_is_no_connection(naps):
+    async def page(request):
+        from aiohttp import web
+
+        return web.Response(text="<html>", content_type="text/html")
+
+    async def half(request):
+        from aiohttp import web
+
+        return web.Response(text="{", content_type="application/json")
+
+    api = ScriptedApi(page, half)
+    async with api.serving():
+        transport, session = session_at(api, naps)
+        for _ in range(2):
+            with pytest.raises(ConnectionLostError, match="is no Splice"):
+                await session.refresh()
+        await transport.close()
+
+
 async def test_a_server_that_is_not_there_is_a_lost_connection(naps):
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
@@ -364,6 +385,31 @@ async def test_a_change_is_sent_again_unless_it_says_what_it_goes_on_from(naps, 
         await transport.close()
 
     assert len(api.requests) == (1 if expected else 2)
+
+
+@pytest.mark.parametrize(("status", "num_sent"), [(409, 1), (502, 1), (504, 1), (429, 2), (503, 2)])
+async def test_a_change_that_is_made_once_is_sent_again_only_if_nothing_was_done(
+    naps, status, num_sent
+):
+    """A gateway that lost the answer can't tell; a session that is further on stays so."""
+    api = ScriptedApi(refuse(status, "c", x_should_retry="true"), answer(session_json(title="b")))
+    async with api.serving():
+        transport, session = session_at(api, naps)
+        with contextlib.suppress(APIStatusError):
+            await session.update(title="b", expected_revision=3)
+        await transport.close()
+
+    assert len(api.requests) == num_sent
+    assert (session.info.title == "b") is (num_sent == 2)
+
+
+async def test_what_no_list_shows_unasked_is_asked_for():
+    api = ScriptedApi(answer({"data": [session_json(listed=False)], "has_more": False}))
+    async with api.serving(), AsyncClient(api.url) as client:
+        found = [session.info.listed async for session in client.sessions.list(listed=False)]
+
+    assert found == [False]
+    assert api.requests[0][1] == "/v1/sessions?limit=20&order=desc&listed=false"
 
 
 async def test_every_page_of_a_list_is_read():
