@@ -40,6 +40,17 @@ async def test_a_response_is_made_read_and_deleted(front, client):
     assert sessions["data"] == []
 
 
+@pytest.mark.parametrize("opens", ["/v1/conversations", "/v1/sessions"])
+async def test_what_somebody_opened_outlives_its_responses(front, client, opens):
+    place = (await front.call("POST", opens, json={}))[1]["id"]
+    for _ in range(2):
+        made = await client.responses.create(input="x", conversation=place)
+        assert made.previous_response_id is None
+        await client.responses.delete(made.id)
+
+    assert (await client.conversations.items.list(place)).data == []
+
+
 async def test_a_stream_has_the_whole_sequence_of_events(client):
     events = [e async for e in await client.responses.create(input="Where?", stream=True)]
 
