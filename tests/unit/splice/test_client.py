@@ -130,7 +130,7 @@ def test_whoever_waits_while_the_client_is_closed_is_told(served):
 
     async def hold(request):
         response = await stream_head(request, *turn_events("a")[:1])
-        while request.transport is not None and not request.transport.is_closing():
+        while request.transport and not request.transport.is_closing():  # noqa: ASYNC110 - no event
             await asyncio.sleep(0.01)
         return response
 
