@@ -86,6 +86,16 @@ async def test_a_form_waits_for_an_engine_that_comes_back(front):
     assert answer["error"]["code"] == "engine_unavailable"
 
 
+async def test_a_form_that_takes_long_to_compile_keeps_no_turn_from_beginning(front, monkeypatch):
+    monkeypatch.setattr("sessions.reply_terms.MAX_JUDGING_S", 0.01)
+    front.engine.compiles.clear()
+
+    status, answer = await front.call("POST", "/v1/responses", json={"input": "x", **FORM})
+
+    assert (status, answer["status"]) == (200, "completed")
+    assert front.engine.requests[-1].params.grammar.text == "["
+
+
 async def test_a_last_turn_that_is_too_long_alone_is_refused_though_turns_may_go(front):
     session = await front.session()
     await front.say(session["id"])

@@ -99,6 +99,8 @@ class FakeEngine(Engine):
         self.ignores_cancel = False
         self.on_start: Callable[[GenerationRequest], None] = lambda _request: None
         self.on_grammar: Callable[[Grammar], None] = lambda _grammar: None
+        self.compiles = asyncio.Event()  # grammars are judged only while it is set
+        self.compiles.set()
         self._flights: dict[str, _Flight] = {}
         self._logs: dict[str, tuple[int, ...]] = {}
         self._holding: dict[str, asyncio.Event] = {}
@@ -234,6 +236,7 @@ class FakeEngine(Engine):
     async def check_grammar(self, grammar: Grammar) -> None:
         if not self.is_up:
             raise EngineUnavailableError("the engine is restarting")
+        await self.compiles.wait()
         self.on_grammar(grammar)
 
     async def cancel(self, request_id: str) -> None:
