@@ -149,6 +149,14 @@ async def test_what_is_nested_too_deep_is_refused_wherever_it_stands(front):
         assert (await receive(ws))["type"] == "response.steer.failed"
 
 
+async def test_a_summary_is_made_behind_the_conversation_as_it_is(front, client):
+    first = await client.responses.create(input="x", instructions="Be brief.", tools=[WEATHER])
+    await client.responses.compact(model="default", previous_response_id=first.id)
+
+    said, summed = (request.token_ids for request in front.engine.requests)
+    assert summed[: len(said)] == said
+
+
 async def test_nothing_cannot_be_summed_up(front):
     status, answer = await front.call("POST", "/v1/responses/compact", json={"model": "default"})
 
