@@ -75,7 +75,7 @@ class Compaction(Lenient):
 class CacheOptions(Lenient):
     """Which response the prompt is to be compared with; nothing else can be chosen here."""
 
-    comparison_response_id: Name | None = None
+    comparison_response_id: Label | None = None
 
 
 class InputBody(Lenient):

@@ -130,6 +130,15 @@ async def test_what_is_not_there_or_not_over_cannot_be_compared_with(front, ask)
     front.engine.let_go()
 
 
+@pytest.mark.parametrize("named", ["a\0b", "x" * 600, 7])
+async def test_a_name_that_is_none_is_refused_where_it_stands(front, named):
+    options = {"prompt_cache_options": {"comparison_response_id": named}}
+    status, answer = await front.call("POST", "/v1/responses", json={"input": "x", **options})
+
+    assert status == 400
+    assert answer["error"]["param"] == "prompt_cache_options.comparison_response_id"
+
+
 async def test_a_lane_compares_with_what_it_follows(front):
     async with front.client.ws_connect("/v1/responses") as ws:
 
