@@ -7,8 +7,8 @@ in the turn's terms, and is shown again.
 from datetime import datetime
 from typing import Any, Final
 
+from app.cache_diagnostics import cache_diagnostics
 from app.item_object import item_object, reply_object
-from model.messages import ClaimReport, MissReason
 from sessions.output import cut_short
 from sessions.types import (
     ItemKind,
@@ -19,12 +19,6 @@ from sessions.types import (
 )
 
 Json = dict[str, Any]
-
-# OpenAI's words for a miss, where it has one.
-_MISSES: Final = {
-    MissReason.DIVERGED: "input_changed",
-    MissReason.FINGERPRINT_CHANGED: "model_changed",
-}
 
 _UNSAID: Final[Json] = {
     "background": False,
@@ -75,7 +69,7 @@ def turn_object(turn: Turn) -> Json:
         "frequency_penalty": params.frequency_penalty,
         "metadata": turn.metadata,
         "usage": None if turn.usage is None else usage_object(turn.usage),
-        "prompt_cache_diagnostics": _diagnostics(turn.usage),
+        "prompt_cache_diagnostics": None if turn.usage is None else _diagnostics(turn, turn.usage),
         **shown,
         "splice": {
             "client_turn_id": turn.client_turn_id,
@@ -85,24 +79,8 @@ def turn_object(turn: Turn) -> Json:
     }
 
 
-def _diagnostics(usage: Usage | None) -> Json | None:
-    """Say what became of the cache; `splice_reason` is our own word for it."""
-    if usage is None:
-        return None
-    claim: ClaimReport = usage.claim
-    if claim.reason is None:
-        return {"type": "cache_hit"}
-    ours: Json = {
-        "cache_missed_tokens": claim.computed,
-        "comparison_reusable_tokens": claim.num_reused,
-        "splice_reason": str(claim.reason),
-    }
-    # Typed clients know no other words than OpenAI's.
-    if claim.reason is MissReason.NEW:
-        return {"type": "comparison_response_not_found", **ours}
-    if claim.reason in _MISSES:
-        return {"type": "cache_miss", "reason": _MISSES[claim.reason], **ours}
-    return {"type": "unavailable", **ours}
+def _diagnostics(turn: Turn, usage: Usage) -> Json:
+    return cache_diagnostics(usage.claim, turn.terms.comparison, turn.parent_id)
 
 
 def spoken(turn: Turn) -> str:

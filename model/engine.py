@@ -32,6 +32,7 @@ from model.errors import (
     SequenceFailedError,
 )
 from model.flight import Flight
+from model.grammar import Grammar
 from model.inquirer import Inquirer
 from model.messages import (
     EngineInfo,
@@ -249,7 +250,7 @@ class Engine(Inquirer):
         return replace(stats, num_restarts=self._num_restarts)
 
     async def _query(
-        self, name: str, argument: str | None = None, tier: TierName | None = None
+        self, name: str, argument: str | Grammar | None = None, tier: TierName | None = None
     ) -> Any:  # noqa: ANN401 (by name)
         return await self._questions.ask(self._ready_process(), name, argument, tier)
 

@@ -35,15 +35,19 @@ class InvalidGenerationError(ModelError):
 
 
 class ContextLengthError(InvalidGenerationError):
-    """The prompt leaves no room in the context; the counts are tokens."""
+    """The prompt leaves no room in the context; the counts are tokens.
+
+    `is_cut`: so many are left when all turns are dropped that may be.
+    """
 
     code = "context_length_exceeded"
 
-    def __init__(self, num_tokens: int, max_context_tokens: int) -> None:
+    def __init__(self, num_tokens: int, max_context_tokens: int, *, is_cut: bool = False) -> None:
         # One position must stay free for the first token of the reply.
         over = num_tokens + 1 - max_context_tokens
+        uncut = " with its last turn alone, which is never cut" if is_cut else ""
         super().__init__(
-            f"the prompt has {num_tokens} tokens; the context holds {max_context_tokens} "
+            f"the prompt has {num_tokens} tokens{uncut}; the context holds {max_context_tokens} "
             f"with the reply's first: {over} too many",
             param="input",
         )

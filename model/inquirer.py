@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from typing import Any
 
+from model.grammar import Grammar
 from model.messages import Residency, TableView, TierName
 
 
@@ -11,9 +12,17 @@ class Inquirer(ABC):
 
     @abstractmethod
     async def _query(
-        self, name: str, argument: str | None = None, tier: TierName | None = None
+        self, name: str, argument: str | Grammar | None = None, tier: TierName | None = None
     ) -> Any:  # noqa: ANN401 (by name)
         """Put the question to the process that runs, and wait for its answer."""
+
+    async def check_grammar(self, grammar: Grammar) -> None:
+        """Return once a grammar is compiled, which the reply that must have it then finds done.
+
+        Raises InvalidGenerationError with the grammar's `param` for one that can't be,
+        EngineBusyError when too many are being compiled, EngineUnavailableError.
+        """
+        await self._query("grammar", grammar)
 
     async def evict(self, conversation_id: str | None = None) -> int:
         """Drop a conversation's cached blocks (None: all that are not running); how many."""

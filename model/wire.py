@@ -13,6 +13,7 @@ from typing import Any
 
 from model.config import EngineConfig
 from model.errors import ContextLengthError, InvalidGenerationError, ModelError
+from model.grammar import Grammar
 from model.messages import EngineInfo, GenerationEvent, GenerationRequest, TierName
 
 HEADER = struct.Struct(">I")
@@ -58,11 +59,12 @@ class Cancel:
 @dataclass(frozen=True, slots=True)
 class Query:
     """A question about what lies between turns (`Worker` has their names); the argument is a
-    conversation's id, where it is about one, and the tier to move it to, where it is moved."""
+    conversation's id, where it is about one, and the tier to move it to, where it is moved; or a
+    grammar."""
 
     query_id: int
     name: str
-    argument: str | None = None
+    argument: str | Grammar | None = None
     tier: TierName | None = None
 
 
@@ -125,7 +127,7 @@ class Events:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """To a query; a value of `model.messages` or a number."""
+    """To a query; a value of `model.messages` or a number, or a failure, which is raised."""
 
     query_id: int
     value: object

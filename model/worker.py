@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 from model.assembly import assemble
 from model.core import EngineCore, Output
 from model.errors import ModelError, ModelLoadError, SequenceFailedError
+from model.grammar import Grammar, constraint_of
 from model.messages import GenerationEvent, GenerationRequest, TierName
 from model.wire import (
     HEADER,
@@ -57,6 +58,14 @@ class Prepared:
 
 
 @dataclass(frozen=True, slots=True)
+class Compiled:
+    """From a compiler's thread: a grammar that was asked about is compiled, or can't be."""
+
+    query_id: int
+    grammar: Grammar
+
+
+@dataclass(frozen=True, slots=True)
 class Wake:
     """From the tiers' threads: a transfer is over."""
 
@@ -69,7 +78,9 @@ class Connection:
         self._file = sock.makefile("rb")
         self._sending = threading.Lock()  # any thread may log
         # Bounded by the front end: it has at most max_running + max_waiting generations in flight.
-        self.inbox: queue.SimpleQueue[Command | Report | Prepared | Wake] = queue.SimpleQueue()
+        self.inbox: queue.SimpleQueue[Command | Report | Prepared | Compiled | Wake] = (
+            queue.SimpleQueue()
+        )
 
     def send(self, report: Report) -> None:
         """Write one report; blocks while the other side is behind."""
@@ -135,7 +146,7 @@ class Worker:
             self._handle(command)
             is_idle = False
 
-    def _handle(self, command: Command | Report | Prepared | Wake) -> None:
+    def _handle(self, command: Command | Report | Prepared | Compiled | Wake) -> None:
         match command:
             case Submit():
                 self._submit(command.unpack())
@@ -146,8 +157,10 @@ class Worker:
                 if request_id in self._preparing:
                     self._admit(_formless(self._preparing.pop(request_id)))
                 self._report(self._core.cancel(request_id))
-            case Query(query_id, "verify" | "collect" as name, _, _):
-                self._begin(query_id, name)
+            case Query(query_id, "verify" | "collect" | "grammar" as name, argument, _):
+                self._begin(query_id, name, argument)
+            case Compiled(query_id, grammar):
+                self._connection.send(Answer(query_id, self._fault_of(grammar)))
             case Query(query_id, name, argument, tier):
                 self._connection.send(Answer(query_id, self._answer(name, argument, tier)))
             case Wake():
@@ -176,13 +189,37 @@ class Worker:
         except ModelError as exc:
             self._report([Output(request.request_id, exc)])
 
-    def _begin(self, query_id: int, name: str) -> None:
-        """Have the tiers' threads do what takes long; it is answered when it is done."""
+    def _compile(self, query_id: int, grammar: Grammar) -> None:
+        """Answer once it is compiled."""
+        grammars = self._core.grammars
+        if grammars is None or grammars.is_ready(grammar):
+            self._connection.send(Answer(query_id, self._fault_of(grammar)))
+            return
+        try:
+            grammars.prepare(
+                grammar, lambda: self._connection.inbox.put(Compiled(query_id, grammar))
+            )
+        except ModelError as exc:
+            self._connection.send(Answer(query_id, Failure.of(exc)))
+
+    def _fault_of(self, grammar: Grammar) -> Failure | None:
+        """What is wrong with it; None: nothing."""
+        try:
+            constraint_of(grammar, self._core.grammars)
+        except ModelError as exc:
+            return Failure.of(exc)
+        return None
+
+    def _begin(self, query_id: int, name: str, argument: str | Grammar | None) -> None:
+        """Have other threads do what takes long; it is answered when it is done."""
+        if isinstance(argument, Grammar):
+            self._compile(query_id, argument)
+            return
         tiering = self._core.cache.tiering
         begin = tiering.verify if name == "verify" else tiering.collect
         begin(lambda count: self._connection.send(Answer(query_id, count)))
 
-    def _answer(self, name: str, argument: str | None, tier: TierName | None) -> object:
+    def _answer(self, name: str, argument: str | Grammar | None, tier: TierName | None) -> object:
         about_everybody: dict[str, Callable[[], object]] = {
             "stats": self._core.stats,
             "residency": self._core.residency,
@@ -191,6 +228,7 @@ class Worker:
         }
         if name in about_everybody:
             return about_everybody[name]()
+        assert not isinstance(argument, Grammar), f"{name} is about no grammar"
         if name == "evict":
             return self._core.evict(argument)
         assert argument is not None, f"{name} is about a conversation"

@@ -1,7 +1,7 @@
 """From a request to a stored turn: checked, rendered, and durable before the engine sees it.
 
-What makes a turn impossible (a busy branch, a prompt too long, messages the template refuses) is
-raised here, and leaves nothing behind.
+What makes a turn impossible (a busy branch, a prompt too long, messages the template refuses, a
+form that can't be compiled) is raised here, and leaves nothing behind.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -15,6 +15,7 @@ from model.engine import Engine
 from model.errors import ContextLengthError, InvalidGenerationError
 from model.messages import EngineInfo, GenerationRequest
 from sessions import history
+from sessions.comparing import settled
 from sessions.errors import (
     ConflictError,
     RevisionConflictError,
@@ -294,7 +295,8 @@ class Admission:
             follows_head=not is_given,
         )
         prompt = await self._composer.compose(session, parent, request.input, request.terms)
-        terms = replace(request.terms, num_dropped_turns=prompt.num_dropped_turns)
+        fingerprint = self._engine.info.fingerprint
+        terms = await settled(request, prompt, parent, self._composer, fingerprint)
         asked = replace(asked, terms=terms)
         turn = self._new_turn(asked, parent, request.input)
         begun = _Beginning(prompt=prompt, params=request.params)
@@ -344,12 +346,11 @@ class Admission:
         info, prompt, partial = self._engine.info, begun.prompt, begun.partial
         num_tokens = len(prompt.token_ids) + (len(partial.ids) if partial is not None else 0)
         _check_fits(info, num_tokens, turn.params)
+        params = await held(turn, self._composer.renderer.calling, self._engine)
         new = self._new(asked, turn, prompt, input_turn_id=input_turn_id)
         await self._store.add_turn(new)
         prompt = await self._preparations.claim(asked.session, prompt)
-        generation = prompt.generation(
-            turn.id, asked.session, held(turn, self._composer.renderer.calling)
-        )
+        generation = prompt.generation(turn.id, asked.session, params)
         if partial is not None:
             generation = replace(generation, resumed_ids=partial.ids)
         return Admitted(

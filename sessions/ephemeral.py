@@ -25,6 +25,7 @@ from model.messages import (
     GenerationFinished,
     GenerationStarted,
 )
+from sessions.comparing import settled
 from sessions.errors import DrainingError
 from sessions.ids import new_item_id, new_session_id, new_turn_id
 from sessions.item_messages import drafts_of, new_item
@@ -190,12 +191,13 @@ class EphemeralTurns:
             raise DrainingError("the server is stopping")
         check_request(request, max_chars=self._max_input_chars)
         self._places.take(owner)
-        session = self._session(owner)
-        is_kept = False
+        session, is_kept = None, False
         try:
+            session = self._session(owner)
             prompt = await self._composer.compose(session, parent, request.input, request.terms)
             self._check_fits(prompt)
-            terms = replace(request.terms, num_dropped_turns=prompt.num_dropped_turns)
+            fingerprint = self._engine.info.fingerprint
+            terms = await settled(request, prompt, parent, self._composer, fingerprint)
             turn = self._new_turn(session, replace(request, terms=terms), parent)
             reply = ShownReply(turn, self._reading(turn))
             begun = _Begun(session=session, turn=turn, prompt=prompt, reply=reply)
@@ -208,7 +210,7 @@ class EphemeralTurns:
                     number += 1
         finally:
             self._places.leave(owner)
-            if not is_kept:
+            if session is not None and not is_kept:
                 await self._release(session)
 
     async def cancel(self, owner: OwnerId, turn_id: TurnId) -> bool:
@@ -236,9 +238,8 @@ class EphemeralTurns:
 
     async def _events(self, begun: _Begun) -> AsyncGenerator[TurnEvent, None]:
         turn = begun.turn
-        generation = begun.prompt.generation(
-            turn.id, begun.session, held(turn, self._composer.renderer.calling)
-        )
+        params = await held(turn, self._composer.renderer.calling, self._engine)
+        generation = begun.prompt.generation(turn.id, begun.session, params)
         stream = cast("AsyncGenerator[GenerationEvent, None]", self._engine.generate(generation))
         self._running[turn.id] = begun.session.owner
         self._idle.clear()

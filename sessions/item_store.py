@@ -99,7 +99,8 @@ class ItemStore(SessionStore):
             await _note(tx, session)
 
     async def delete_turn(self, owner: OwnerId, turn_id: TurnId, now: datetime) -> bool:
-        """Have an ended turn found no more; whether it was all that its session had.
+        """Have an ended turn found no more; whether it was all that a session had that is there for
+        its turns alone: in no list, so nobody opened it, named it or pinned it.
 
         A head goes back to its parent. Raises TurnNotFoundError.
         """
@@ -117,8 +118,7 @@ class ItemStore(SessionStore):
                 ResponseRow.session_id == session.id, ResponseRow.deleted_at.is_(None)
             )
             await tx.flush()
-            is_own = session.forked_from_id is None or not session.is_listed
-            return is_own and not (await tx.scalars(select(others))).one()
+            return not session.is_listed and not (await tx.scalars(select(others))).one()
 
 
 def _items_along(head: TurnId) -> Subquery:

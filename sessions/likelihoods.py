@@ -91,8 +91,8 @@ class AnswerLikelihoods:
 
     def _made(self, text: str) -> Likelihoods:
         """Take those that a text is made of; what waits before them made none and goes, too."""
-        begin, told = self._rest + b"".join(t.token.data for t in self._waiting), text.encode()
-        at = begin.find(told)
+        pieces, told = [self._rest, *(each.token.data for each in self._waiting)], text.encode()
+        begin, at = b"".join(pieces), _place_of(told, pieces)
         if at < 0:  # a tokenizer that doesn't say what its tokens stand for
             taken, self._waiting, self._rest = tuple(self._waiting), [], b""
             return taken
@@ -109,13 +109,29 @@ class AnswerLikelihoods:
 
     def _skip(self, text: str) -> None:
         """Drop those that a text is made of, but for one that more than the text is made of."""
-        begin, skipped = b"".join(t.token.data for t in self._waiting), text.encode()
-        at, place, num_gone = begin.find(skipped), 0, 0
-        end = len(begin) if at < 0 else at + len(skipped)
+        pieces, skipped = [each.token.data for each in self._waiting], text.encode()
+        at, place, num_gone = _place_of(skipped, pieces), 0, 0
+        end = sum(map(len, pieces)) if at < 0 else at + len(skipped)
         for each in self._waiting:
             place += len(each.token.data)
             num_gone += place <= end
         self._waiting, self._rest = self._waiting[num_gone:], b""
+
+
+def _place_of(text: bytes, pieces: Sequence[bytes]) -> int:
+    """Where a text stands in the pieces of what was written; -1: nowhere.
+
+    What is shown begins where a piece does, but for blanks: within one that isn't shown, as a tag,
+    the same letters may stand before it.
+    """
+    written, start = b"".join(pieces), 0
+    for piece in pieces:
+        at = start + len(piece) - len(piece.lstrip())
+        for place in (start, at):
+            if written.startswith(text, place):
+                return place
+        start += len(piece)
+    return written.find(text)
 
 
 def _told(logprob: float) -> float:

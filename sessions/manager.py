@@ -281,6 +281,12 @@ class SessionManager:
             goes_on=request.goes_on,
         )
 
+    async def repeated(self, session: Session, client_turn_id: str, digest: str) -> Turn | None:
+        """The session's turn of that id; raises IdempotencyConflictError when something else was
+        asked for under it."""
+        known = await self._repetitions.known(session, client_turn_id, digest)
+        return None if known is None else self._running.live(known)
+
     async def regenerate(
         self,
         owner: OwnerId,
@@ -340,7 +346,7 @@ class SessionManager:
     async def delete_turn(self, owner: OwnerId, turn_id: TurnId) -> None:
         """Have a turn found no more, cancelled if it runs; what follows it keeps its words.
 
-        With its last turn a session goes, too, unless it is a fork. Raises TurnNotFoundError.
+        With its last turn a session that no list shows goes, too. Raises TurnNotFoundError.
         """
         turn = await self.cancel(owner, turn_id)
         if await self._store.delete_turn(owner, turn_id, self._clock()):

@@ -61,6 +61,7 @@ class Opener:
     ) -> Session:
         """A new session that goes on behind a turn of this one (its head by default)."""
         at, title = options.get("at"), options.get("title")
+        is_listed = options.get("is_listed", True)
         if title is not None:
             check_session(title, None, {}, max_chars=self._max_input_chars)
         origin = await self._store.session(owner, session_id)
@@ -80,7 +81,8 @@ class Opener:
             forked_from=point,
             revision=1,
             is_pinned=False,
-            is_listed=options.get("is_listed", True),
+            is_listed=is_listed,
+            is_auto_titled=origin.is_auto_titled and is_listed,
             manifest=None,
             active=(),
             created_at=now,

@@ -76,6 +76,8 @@ def names_parent(request: TurnRequest) -> bool:
 
 def named_turn(request: TurnRequest) -> str:
     """A name for all that a request for a turn says."""
+    if request.digest is not None:
+        return request.digest
     said = {
         "input": [asdict(message) for message in request.input],
         "params": asdict(request.params),

@@ -1,9 +1,13 @@
 """What a turn's terms mean for its reply: what holds it, and how it is taken apart."""
 
+import asyncio
 from collections.abc import Collection
+from contextlib import suppress
 from dataclasses import replace
+from typing import Final
 
 from model.config import SamplingParams
+from model.engine import Engine, EngineState
 from model.grammar import Grammar
 from sessions.calling import Calling
 from sessions.rendering import Renderer
@@ -11,11 +15,25 @@ from sessions.shown_reply import Reading
 from sessions.terms import Terms
 from sessions.types import Turn
 
+MAX_JUDGING_S: Final = 10.0
+"""Compiling takes milliseconds as a rule; whoever stops the server waits for turns that begin."""
 
-def held(turn: Turn, calling: Calling) -> SamplingParams:
-    """How a turn's reply is drawn: held to the calls or the form that its terms ask for."""
+
+async def held(turn: Turn, calling: Calling, engine: Engine) -> SamplingParams:
+    """How a turn's reply is drawn: held to the calls or the form that its terms ask for.
+
+    Raises InvalidGenerationError for a form that can't be compiled. While the engine is away, or
+    takes longer for it than a turn may be kept from beginning, nobody can tell: then the reply,
+    which waits for it as well, fails by its form later.
+    """
     grammar = _grammar(turn.terms, calling)
-    return turn.params if grammar is None else replace(turn.params, grammar=grammar)
+    if grammar is None:
+        return turn.params
+    if engine.state is EngineState.READY:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(MAX_JUDGING_S):
+                await engine.check_grammar(grammar)
+    return replace(turn.params, grammar=grammar)
 
 
 def reading(turn: Turn, renderer: Renderer, ends: Collection[int]) -> Reading | None:

@@ -65,7 +65,12 @@ class SessionStore(TitleStore, ManifestStore):
         """
         async with self._database.reading() as tx:
             first, last = under_the_same_key(session_id)
-            query = select(SessionRow).where(SessionRow.id.between(first, last))
+            query = (
+                select(SessionRow)
+                .where(SessionRow.owner_id == owner, SessionRow.id.between(first, last))
+                # Of two that were asked for at the same time each finds its own.
+                .order_by(SessionRow.id != session_id)
+            )
             row = (await tx.scalars(query)).first()
             if row is None:
                 return None

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from model.grammar import Grammar, GrammarKind
+from sessions.comparison import Comparison
 from sessions.tools import Tool, ToolChoice, ToolMode
 
 FREE = ToolChoice()
@@ -24,6 +25,7 @@ class Terms:
     `tools` are what the model is told it may call, `choice` what of them it may; `form` is what
     holds its answer.
     With `truncates`, a conversation that is too long loses its oldest turns: `num_dropped_turns`.
+    `comparison` is with another turn's prompt and reply; None: nothing is to be said of one.
     `is_background`: nobody waits for it, so its events tell that it waits itself.
     `shown` is what the surface that asked shows again of its request, as JSON values.
     """
@@ -37,6 +39,7 @@ class Terms:
     form: Grammar | None = None
     truncates: bool = False
     num_dropped_turns: int = 0
+    comparison: Comparison | None = None
     is_background: bool = False
     shown: dict[str, Any] = field(default_factory=dict)
 
@@ -52,6 +55,7 @@ class Terms:
             "form": None if self.form is None else asdict(self.form),
             "truncates": self.truncates or None,
             "num_dropped_turns": self.num_dropped_turns or None,
+            "comparison": None if self.comparison is None else self.comparison.to_stored(),
             "is_background": self.is_background or None,
             "shown": self.shown or None,
         }
@@ -68,6 +72,8 @@ class Terms:
         if "form" in known:
             kind = GrammarKind(known["form"]["kind"])
             known["form"] = Grammar(**{**known["form"], "kind": kind})
+        if "comparison" in known:
+            known["comparison"] = Comparison.of_stored(known["comparison"])
         return cls(**known)
 
 

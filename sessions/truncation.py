@@ -59,7 +59,7 @@ def truncate(
     starts = turn_starts(whole)
     shortest = whole[:lead] + whole[starts[-1] :] if starts else whole
     if (counted := num_tokens(shortest)) >= max_tokens:
-        raise ContextLengthError(counted, max_tokens)
+        raise ContextLengthError(counted, max_tokens, is_cut=True)
     few, enough = 0, len(starts) - 1  # dropping `few` turns is too few, `enough` is enough
     while enough - few > 1:
         middle = (few + enough) // 2

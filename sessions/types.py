@@ -264,7 +264,9 @@ class Turn:
 class TurnRequest:
     """What a caller asks for. `parent` None continues the session's head; `parent_given` tells an
     explicit None (a new root) from a missing one. `goes_on` False: it is cancelled if whoever waits
-    for it to begin is."""
+    for it to begin is. `compared` is the turn that `terms.comparison` names, if there is one.
+    `digest` names what was asked for, where the same words may come to another request the next
+    time; None: the request itself says it."""
 
     input: tuple[InputMessage, ...]
     params: SamplingParams
@@ -274,6 +276,8 @@ class TurnRequest:
     metadata: dict[str, str] = field(default_factory=dict)
     terms: Terms = PLAIN
     goes_on: bool = True
+    compared: "Turn | None" = None
+    digest: str | None = None
 
 
 # What a turn's feed holds, one for each wire event, so that a position in the feed is the event's

@@ -110,10 +110,12 @@ class AsyncSessions:
         q: str = "",
         pinned: bool | None = None,
         pinned_first: bool = False,
+        listed: bool = True,
     ) -> AsyncIterator[AsyncSession]:
         """Every session, most recently used first; `limit` is how many come with one request.
 
-        Only those whose title has `q`, and those that are pinned or not, where that is said.
+        Only those whose title has `q`, and those that are pinned or not, where that is said. Those
+        that aren't `listed`, as those of single responses, come by themselves.
         """
         query = {"limit": str(limit), "order": order}
         if q:
@@ -122,6 +124,8 @@ class AsyncSessions:
             query["pinned"] = str(pinned).lower()
         if pinned_first:
             query["pinned_first"] = "true"
+        if not listed:
+            query["listed"] = "false"
         while True:
             page = await self._transport.call(Request(method="GET", path=SESSIONS, query=query))
             for raw in page["data"]:

@@ -124,7 +124,8 @@ class AsyncSession:
         """The conversation's messages, calls, results and thoughts, oldest first; with `limit` the
         newest so many of them. What a running turn says is not among them."""
         found: list[Item] = []
-        query = {"order": "desc", "limit": str(MAX_PAGE)}
+        size = MAX_PAGE if limit is None else min(limit, MAX_PAGE)
+        query = {"order": "desc", "limit": str(size)}
         while limit is None or len(found) < limit:
             request = Request(method="GET", path=self._items, query=query)
             page = await self._transport.call(request)

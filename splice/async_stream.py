@@ -53,8 +53,8 @@ class AsyncStream:
         """Read to the end; the turn as it ended."""
         async for _ in self:
             pass
-        if self.turn is None:
-            raise ConnectionLostError("the stream was closed before the turn began")
+        if self.turn is None or self.turn.is_running:
+            raise ConnectionLostError("the stream was closed before the turn ended")
         return self.turn
 
     async def stop(self) -> Turn | None:

@@ -51,10 +51,7 @@ class Client:
 
     def close(self) -> None:
         """Close every connection. Turns that are running go on at the server."""
-        if self._loop.is_closed:
-            return
-        self._loop.run(self._inner.close())
-        self._loop.close()
+        self._loop.close(self._inner.close())
 
     def models(self) -> list[str]:
         """The ids of the models that the server has."""
@@ -99,13 +96,20 @@ class Sessions:
         q: str = "",
         pinned: bool | None = None,
         pinned_first: bool = False,
+        listed: bool = True,
     ) -> Iterator[Session]:
         """Every session, most recently used first; `limit` is how many come with one request.
 
-        Only those whose title has `q`, and those that are pinned or not, where that is said.
+        Only those whose title has `q`, and those that are pinned or not, where that is said. Those
+        that aren't `listed`, as those of single responses, come by themselves.
         """
         found = self._inner.list(
-            limit=limit, order=order, q=q, pinned=pinned, pinned_first=pinned_first
+            limit=limit,
+            order=order,
+            q=q,
+            pinned=pinned,
+            pinned_first=pinned_first,
+            listed=listed,
         )
         for session in self._loop.iterate(found):
             yield Session(self._loop, session)

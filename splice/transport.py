@@ -1,8 +1,8 @@
 """Requests with their retries, and streams of events that survive a lost connection.
 
 Only what may safely be sent twice is sent twice: reads, deletions, turns, which the server
-recognises by their `client_turn_id`, and what carries an idempotency key. Anything is sent again
-when the server itself says (429, 503, `x-should-retry`) that it did nothing.
+recognises by their `client_turn_id`, and what carries an idempotency key. Anything else is sent
+again only when the server says (429, 503) that it did nothing.
 """
 
 import asyncio
@@ -28,6 +28,7 @@ _STREAM_SILENCE_S = 60.0
 _FIRST_DELAY_S = 0.5
 _LONGEST_DELAY_S = 8.0
 _LONGEST_ASKED_DELAY_S = 60.0
+_DID_NOTHING = (429, 503)
 _BROKEN = (aiohttp.ClientError, asyncio.TimeoutError, ConnectionError)
 
 
@@ -88,7 +89,12 @@ class Transport:
 
     async def call(self, request: Request) -> Any:  # noqa: ANN401 (any JSON)
         """The answer's JSON. Raises APIStatusError and ConnectionLostError."""
-        return await (await self._answered(request)).json()
+        response = await self._answered(request)
+        try:
+            return await response.json()
+        except (aiohttp.ContentTypeError, ValueError) as exc:
+            message = f"{self.endpoint.base_url} answers, but is no Splice: {exc}"
+            raise ConnectionLostError(message) from exc
 
     async def text(self, request: Request) -> str:
         """The answer's text. Raises as `call` does."""
@@ -103,7 +109,8 @@ class Transport:
                     await response.read()
                     return response
             except APIStatusError as exc:
-                if attempt >= self.endpoint.max_retries or not exc.retryable:
+                is_safe = request.is_repeatable or exc.status in _DID_NOTHING
+                if attempt >= self.endpoint.max_retries or not (exc.retryable and is_safe):
                     raise
                 await self._pause(attempt, exc.retry_after_s)
             except _BROKEN as exc:

@@ -13,13 +13,14 @@ from typing import Any
 from aiohttp import web
 
 from app.answer import json_answer
+from app.cache_diagnostics import cache_diagnostics
 from app.errors import WITH_PARAM, WireError
 from app.keys import COMPLETIONS, CONFIG, ENGINE, OWNER, READINESS
 from app.openai.chat_choice import ChatChoice
 from app.openai.chat_request import ChatBody, parse_chat
 from app.openai.choices import merged
 from app.openai.models import is_served, model_not_found
-from app.openai.usage import cache_diagnostics, usage_of
+from app.openai.usage import usage_of
 from app.parsing import read_object
 from app.peer import beside, until_gone
 from app.sampling import default_params

@@ -32,9 +32,13 @@ async def compact(request: web.Request) -> web.Response:
         raise InvalidInputError("there is nothing to sum up", param="input")
     messages = await turns.messages_of(body.input) if body.input is not None else ()
     terms = turns.terms_of(body, place, shown={})
-    if body.instructions is None and place.parent is not None:
+    if place.parent is not None:
         # What the conversation began with, so that its state is used as it is.
-        terms = replace(terms, instructions=place.parent.terms.instructions)
+        before = place.parent.terms
+        if body.instructions is None:
+            terms = replace(terms, instructions=before.instructions)
+        if body.tools is None:
+            terms = replace(terms, tools=before.tools)
     async with beside(until_gone(request)):
         summed = await turns.summed_up(terms, place, messages)
     now = request.app[CONFIG].clock()

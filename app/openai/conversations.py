@@ -64,7 +64,8 @@ def routes() -> list[web.RouteDef]:
 
 
 async def create(request: web.Request) -> web.Response:
-    """Open a conversation, with items that stand at its beginning."""
+    """Open a conversation, with items that stand at its beginning. What they can't be put into goes
+    again, but for one with a key, whose client may ask again."""
     body = await read_body(request, ConversationBody)
     manager, owner = request.app[MANAGER], request[OWNER]
     turns = ResponseTurns(request.app, owner)
@@ -76,9 +77,15 @@ async def create(request: web.Request) -> web.Response:
             options["id"] = session_id
         return await manager.create(owner, **options)
 
-    session = await opened_once(request, body, make)
-    if messages:
-        await manager.items.put(owner, session.id, messages, key_of(request))
+    session, key = await opened_once(request, body, make), key_of(request)
+    is_unused = bool(messages) and key is None
+    try:
+        if messages:
+            await manager.items.put(owner, session.id, messages, key)
+        is_unused = False
+    finally:
+        if is_unused:
+            await manager.delete(owner, session.id)
     return json_answer(_conversation(session))
 
 

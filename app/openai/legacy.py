@@ -12,12 +12,13 @@ from aiohttp import web
 from pydantic import ConfigDict, Field, StringConstraints
 
 from app.answer import json_answer
+from app.cache_diagnostics import cache_diagnostics
 from app.keys import COMPLETIONS, OWNER, READINESS
 from app.openai.chat import Completion, completion_of, error_chunk, numbered
 from app.openai.chat_choice import finish_reason_of
 from app.openai.chat_request import MAX_CHOICES, StreamOptions
 from app.openai.choices import merged
-from app.openai.usage import cache_diagnostics, usage_of
+from app.openai.usage import usage_of
 from app.parsing import read_object, validate
 from app.peer import beside, until_gone
 from app.sampling import SamplingFields, default_params

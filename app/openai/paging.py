@@ -9,9 +9,7 @@ from app.representation import list_object
 from sessions.catalog import MAX_PAGE
 from sessions.errors import InvalidInputError, UnsupportedInputError
 from sessions.pages import ItemFilter
-from sessions.types import (
-    ItemId,
-)
+from sessions.types import ItemId
 
 Json = dict[str, Any]
 

@@ -72,6 +72,12 @@ class Compaction(Lenient):
     compact_threshold: int | None = Field(None, ge=1, le=2**31 - 1)
 
 
+class CacheOptions(Lenient):
+    """Which response the prompt is to be compared with; nothing else can be chosen here."""
+
+    comparison_response_id: Label | None = None
+
+
 class InputBody(Lenient):
     """What a prompt is made of."""
 
@@ -106,6 +112,7 @@ class ResponseBody(InputBody, SamplingFields):
     top_logprobs: int | None = Field(None, ge=0, le=20)
     include: Annotated[list[Name], Field(max_length=MAX_INCLUDES)] | None = None
     prompt_cache_key: Label | None = None
+    prompt_cache_options: CacheOptions | None = None
     safety_identifier: Label | None = None
     user: Label | None = None
     service_tier: Name | None = None

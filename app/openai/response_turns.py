@@ -23,6 +23,7 @@ from app.peer import closing
 from app.protocol import session_params
 from app.response_object import spoken
 from app.sampling import default_params
+from sessions.comparison import Comparison
 from sessions.errors import (
     InvalidInputError,
     ItemNotFoundError,
@@ -49,6 +50,7 @@ from sessions.types import (
     TurnId,
     TurnRequest,
 )
+from sessions.validation import digest
 
 Json = dict[str, Any]
 
@@ -138,12 +140,27 @@ class ResponseTurns:
                 is_background=body.is_background,
             ),
         )
+        options = body.prompt_cache_options
+        if options is not None and options.comparison_response_id is not None:
+            kept = place.parent if not body.is_stored else None
+            request = await self._comparing(request, options.comparison_response_id, kept)
         if not body.context_management:
             return request
         most = body.compact_threshold or self._app[ENGINE].info.max_context_tokens * 3 // 4
         if await self._manager.ephemeral.count(self._owner, request, place.parent) <= most:
             return request
         return await self._compacted(request, place)
+
+    async def _comparing(
+        self, request: TurnRequest, response_id: str, kept: Turn | None
+    ) -> TurnRequest:
+        """The request, to be compared with a stored response, or with the one `kept` for it."""
+        other = kept if kept is not None and kept.id == response_id else None
+        if other is None:
+            with suppress(TurnNotFoundError):
+                other = await self._manager.turn(self._owner, TurnId(response_id))
+        terms = replace(request.terms, comparison=Comparison(turn_id=response_id))
+        return replace(request, compared=other, terms=terms)
 
     async def _compacted(self, request: TurnRequest, place: Place) -> TurnRequest:
         """The request behind a summary: of what it follows, or else of its own earlier messages."""
@@ -213,14 +230,13 @@ class ResponseTurns:
         """Begin a stored response. What was opened for it alone goes if it can't begin; it is
         cancelled if whoever waits for that is, unless it is to go on without them.
 
-        Within a conversation the same `key` gives the same response again.
+        Within a conversation, the only place where one may be, the same `key` gives the same
+        response again.
         """
-        goes_on = body.is_background or key is not None
-        request = replace(await self.request_of(body, place), goes_on=goes_on)
         if body.conversation is not None:
             assert place.session is not None, "a conversation was found"
-            request = replace(request, client_turn_id=key)
-            return await self._manager.submit(self._owner, place.session.id, request)
+            return await self._submit_into(place.session, body, place, key)
+        request = replace(await self.request_of(body, place), goes_on=body.is_background)
         session, is_unused = await self._session_for(place)
         try:
             parent = place.parent.id if place.parent is not None and place.session else None
@@ -234,6 +250,22 @@ class ResponseTurns:
         finally:
             if is_unused:
                 await self._manager.delete(self._owner, session.id)
+
+    async def _submit_into(
+        self, session: Session, body: ResponseBody, place: Place, key: str | None
+    ) -> Turn:
+        """A conversation's next response, or the one that the key made before."""
+        if key is None:
+            request = replace(await self.request_of(body, place), goes_on=body.is_background)
+            return await self._manager.submit(self._owner, session.id, request)
+        # By the body: what is made of it differs with what the conversation has come to since.
+        said = body.model_dump(mode="json", exclude_unset=True, exclude={"stream"})
+        named = digest(said)
+        known = await self._manager.repeated(session, key, named)
+        if known is not None:
+            return known
+        request = replace(await self.request_of(body, place), client_turn_id=key, digest=named)
+        return await self._manager.submit(self._owner, session.id, request)
 
     async def stream(
         self, body: ResponseBody, place: Place, *, keeps: bool = False

@@ -1,18 +1,12 @@
-"""What a completion used, and what became of the cache: computed rows, and no guesses."""
+"""What a completion used: computed rows, and no guesses."""
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any
 
-from model.messages import ClaimReport, MissReason
+from model.messages import ClaimReport
 from sessions.completion_events import CompletionFinished
 
 Json = dict[str, Any]
-
-# OpenAI's words for a miss, where it has one.
-_MISSES: Final = {
-    MissReason.DIVERGED: "input_changed",
-    MissReason.FINGERPRINT_CHANGED: "model_changed",
-}
 
 
 def usage_of(claims: Sequence[ClaimReport], ends: Sequence[CompletionFinished]) -> Json:
@@ -38,25 +32,3 @@ def usage_of(claims: Sequence[ClaimReport], ends: Sequence[CompletionFinished]) 
             "rejected_prediction_tokens": 0,
         },
     }
-
-
-def cache_diagnostics(claim: ClaimReport) -> Json:
-    """Say what became of the cache; `splice_reason` is our own word for it."""
-    ours: Json = {
-        "cache_missed_tokens": claim.computed,
-        "comparison_reusable_tokens": claim.num_reused,
-        "splice_reason": None if claim.reason is None else str(claim.reason),
-        "splice_tiers": {
-            "device": claim.from_device,
-            "cpu": claim.from_cpu,
-            "disk": claim.from_disk,
-        },
-    }
-    if claim.reason is None:
-        return {"type": "cache_hit", **ours}
-    # Typed clients know no other words than OpenAI's.
-    if claim.reason is MissReason.NEW:
-        return {"type": "comparison_response_not_found", **ours}
-    if claim.reason in _MISSES:
-        return {"type": "cache_miss", "reason": _MISSES[claim.reason], **ours}
-    return {"type": "unavailable", **ours}

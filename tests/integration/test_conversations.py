@@ -45,6 +45,15 @@ async def test_a_conversation_is_made_read_changed_and_deleted(front, client):
         await client.conversations.retrieve(made.id)
 
 
+async def test_a_conversation_whose_items_are_refused_is_not_left_behind(front, client):
+    with pytest.raises(openai.BadRequestError) as caught:
+        await client.conversations.create(items=[ONE, {**TWO, "content": "a\0b"}])
+
+    assert "NUL" in caught.value.message
+    for listed in ("true", "false"):
+        assert not (await front.call("GET", f"/v1/sessions?listed={listed}"))[1]["data"]
+
+
 async def test_items_are_put_in_listed_by_page_and_shown(client):
     made = await client.conversations.create(items=[ONE, TWO])
     added = await client.conversations.items.create(made.id, items=[THREE])

@@ -190,10 +190,11 @@ async def test_a_form_that_cannot_be_is_refused_with_its_senders_name(engine):
     asked = request("broken")
     asked = replace(asked, params=replace(asked.params, grammar=broken))
 
-    with pytest.raises(InvalidGenerationError) as caught:
-        await run(engine, asked)
-
-    assert caught.value.param == "response_format"
+    for refusing in (run(engine, asked), engine.check_grammar(broken)):
+        with pytest.raises(InvalidGenerationError) as caught:
+            await refusing
+        assert caught.value.param == "response_format"
+    await engine.check_grammar(replace(broken, text="a"))
 
 
 async def test_closing_in_mid_reply_ends_stream_and_process(engine):

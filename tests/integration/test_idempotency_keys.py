@@ -34,6 +34,22 @@ async def test_a_session_is_opened_once_however_many_ask_with_its_key(tmp_path):
         assert (await create(title="t"))[1]["id"] != made
 
 
+async def test_of_two_requests_with_one_key_each_finds_what_it_opened(tmp_path):
+    async with serving_whole(tmp_path) as front:
+        key = {"Idempotency-Key": "k"}
+
+        async def create(title):
+            return await front.call("POST", "/v1/sessions", json={"title": title}, headers=key)
+
+        made = await asyncio.gather(create("t"), create("u"))
+        opened = {s["title"]: s["id"] for status, s in made if status == 201}
+        again = {title: (await create(title))[1]["id"] for title in opened}
+
+        assert opened
+        assert again == opened
+        assert (await create("v"))[0] == 409
+
+
 @pytest.mark.parametrize("key", ["", "x" * 201])
 async def test_a_key_that_is_none_is_refused_by_name(tmp_path, key):
     async with serving_whole(tmp_path) as front:
@@ -107,6 +123,27 @@ async def test_a_response_with_a_key_goes_on_for_its_client_to_ask_again(tmp_pat
     assert (status, response["id"], response["status"]) == (200, turn, "completed")
     assert refused == 409
     assert [t["id"] for t in turns] == [turn]
+
+
+async def test_a_response_is_known_again_though_its_conversation_has_changed(tmp_path):
+    """A summary and the session's sampling go into what is made of it, and are others by now."""
+    async with serving_whole(tmp_path) as front:
+        session = (await front.session())["id"]
+        await front.say(session, "one " * 20)
+        compact = [{"type": "compaction", "compact_threshold": 1}]
+        body = {"input": "hi", "conversation": session, "context_management": compact}
+        headers = {"Idempotency-Key": "k"}
+        front.engine.replies.append(FakeReply(pieces=("In short.",)))
+        first = await front.call("POST", "/v1/responses", json=body, headers=headers)
+        await front.call("PATCH", f"/v1/sessions/{session}", json={"sampling": {"top_p": 0.5}})
+        num_asked = len(front.engine.requests)
+        front.engine.replies.append(FakeReply(pieces=("In other words.",)))
+        again = await front.call("POST", "/v1/responses", json=body, headers=headers)
+
+    assert first == again
+    assert first[0] == 200
+    assert [item["type"] for item in first[1]["output"]] == ["compaction", "message"]
+    assert len(front.engine.requests) == num_asked  # nothing was summed up again
 
 
 async def test_two_owners_may_have_the_same_key(tmp_path):

@@ -94,6 +94,22 @@ async def test_an_answer_has_the_type_that_was_asked_for(client):
     assert isinstance(response.output_parsed, Report)
 
 
+async def test_a_form_that_cannot_be_compiled_is_a_bad_request(client):
+    conversation = await client.conversations.create()
+    for syntax, definition in (("regex", "["), ("lark", "start: missing")):
+        form = {"type": "grammar", "syntax": syntax, "definition": definition}
+        with pytest.raises(openai.BadRequestError) as caught:
+            await client.responses.create(
+                **GREEDY,
+                input="x",
+                conversation=conversation.id,
+                extra_body={"text": {"format": form}},
+            )
+        assert (caught.value.code, caught.value.param) == ("invalid_request", "text.format")
+
+    assert not (await client.conversations.items.list(conversation.id)).data
+
+
 async def test_a_loop_of_responses_computes_only_what_is_new(client):
     given, previous, before, rows = ASKED, None, 0, 0
     for number in range(4):

@@ -40,6 +40,30 @@ async def test_a_response_is_made_read_and_deleted(front, client):
     assert sessions["data"] == []
 
 
+async def test_the_model_is_asked_for_no_title_of_what_a_response_forks(front, client):
+    session = (await front.session())["id"]
+    first = await front.say(session)
+    await front.say(session)
+    made = await client.responses.create(input="x", previous_response_id=first["id"])
+    by_hand = (await front.call("POST", f"/v1/sessions/{session}/fork", json={}))[1]
+    _, fork = await front.call("GET", f"/v1/sessions/{made.conversation.id}")
+
+    assert fork["forked_from"] == first["id"]
+    assert (fork["auto_title"], fork["listed"]) == (False, False)
+    assert (by_hand["auto_title"], by_hand["listed"]) == (True, True)
+
+
+@pytest.mark.parametrize("opens", ["/v1/conversations", "/v1/sessions"])
+async def test_what_somebody_opened_outlives_its_responses(front, client, opens):
+    place = (await front.call("POST", opens, json={}))[1]["id"]
+    for _ in range(2):
+        made = await client.responses.create(input="x", conversation=place)
+        assert made.previous_response_id is None
+        await client.responses.delete(made.id)
+
+    assert (await client.conversations.items.list(place)).data == []
+
+
 async def test_a_stream_has_the_whole_sequence_of_events(client):
     events = [e async for e in await client.responses.create(input="Where?", stream=True)]
 

@@ -23,6 +23,7 @@ from model.config import EngineConfig
 from model.core import EngineCore, Output
 from model.engine import Engine, EngineState
 from model.errors import ModelError
+from model.grammar import Grammar, constraint_of
 from model.messages import (
     EngineInfo,
     GenerationEvent,
@@ -183,6 +184,9 @@ class CoreEngine(Engine):
         for output in outputs:
             if output.request_id in self._inboxes:
                 self._inboxes[output.request_id].append(output.event)
+
+    async def check_grammar(self, grammar: Grammar) -> None:
+        constraint_of(grammar, self.core.grammars)
 
     async def cancel(self, request_id: str) -> None:
         self._deliver(self.core.cancel(request_id))

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from model.config import SamplingParams
 from model.engine import Engine, EngineState
 from model.errors import EngineDiedError, EngineUnavailableError, ModelError
+from model.grammar import Grammar
 from model.messages import (
     ClaimReport,
     EngineInfo,
@@ -97,6 +98,9 @@ class FakeEngine(Engine):
         self._when_ready: list[Callable[[], None]] = []
         self.ignores_cancel = False
         self.on_start: Callable[[GenerationRequest], None] = lambda _request: None
+        self.on_grammar: Callable[[Grammar], None] = lambda _grammar: None
+        self.compiles = asyncio.Event()  # grammars are judged only while it is set
+        self.compiles.set()
         self._flights: dict[str, _Flight] = {}
         self._logs: dict[str, tuple[int, ...]] = {}
         self._holding: dict[str, asyncio.Event] = {}
@@ -228,6 +232,12 @@ class FakeEngine(Engine):
             first_token_s=0.5 if ids else None,
             total_s=1.5,
         )
+
+    async def check_grammar(self, grammar: Grammar) -> None:
+        if not self.is_up:
+            raise EngineUnavailableError("the engine is restarting")
+        await self.compiles.wait()
+        self.on_grammar(grammar)
 
     async def cancel(self, request_id: str) -> None:
         if request_id in self._flights:

@@ -11,6 +11,7 @@ from model import worker
 from model.cache_manager import CacheManager
 from model.config import EngineConfig, SamplingParams
 from model.core import EngineCore
+from model.grammar import Grammar
 from model.messages import (
     GenerationFinished,
     GenerationRequest,
@@ -84,7 +85,7 @@ class Peer:
         (length,) = HEADER.unpack(self._file.read(HEADER.size))
         return decode(self._file.read(length))
 
-    def ask(self, name: str, argument: str | None = None):
+    def ask(self, name: str, argument: str | Grammar | None = None):
         self.send(Query(99, name, argument))
         answer = self.receive()
         assert isinstance(answer, Answer)

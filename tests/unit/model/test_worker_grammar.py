@@ -5,7 +5,7 @@ import threading
 from model.errors import EngineBusyError, InvalidGenerationError
 from model.grammar import Grammar, GrammarKind
 from model.messages import FinishReason, GenerationFinished
-from model.wire import Cancel, Failure
+from model.wire import Answer, Cancel, Failure, Query
 from tests.support.worker_bench import BreakableRunner, make_core, submit, working
 
 FORM = Grammar(kind=GrammarKind.REGEX, text="a", param="response_format")
@@ -86,6 +86,30 @@ def test_a_generation_that_waits_for_its_grammar_can_be_cancelled(monkeypatch):
         grammars.compile()  # too late, and nobody minds
         work.peer.send(submit("free"))
         work.peer.events_until_ended("free")
+
+
+def test_a_grammar_is_judged_when_it_is_compiled_and_the_others_go_on(monkeypatch):
+    broken = Grammar(kind=GrammarKind.REGEX, text="broken", param="text.format")
+    grammars = SlowGrammars(EngineBusyError("too many"))
+    with working(core_with(grammars), monkeypatch) as work:
+        assert type(work.peer.ask("grammar", FORM).to_error()) is EngineBusyError
+
+        work.peer.send(Query(1, "grammar", FORM), Query(2, "grammar", broken), submit("free"))
+        work.peer.events_until_ended("free")
+        grammars.compile()
+
+        assert work.peer.receive() == Answer(1, None)
+        answer = work.peer.receive()
+        assert (answer.query_id, answer.value.to_error().param) == (2, "text.format")
+        assert work.peer.ask("grammar", FORM) is None  # and now at once
+
+
+def test_where_replies_have_no_form_every_grammar_is_refused(monkeypatch):
+    with working(make_core(BreakableRunner()), monkeypatch) as work:
+        error = work.peer.ask("grammar", FORM).to_error()
+
+    assert isinstance(error, InvalidGenerationError)
+    assert error.param == "response_format"
 
 
 def test_what_the_compiler_refuses_is_said_with_its_senders_name(monkeypatch):

@@ -66,6 +66,23 @@ def test_however_a_reply_is_cut_into_tokens_those_of_its_answer_spell_it(cuts):
     assert spelled in data
 
 
+@pytest.mark.parametrize("answer", [b"hi", b"in", b"think", b" hi", b"h"])
+@pytest.mark.parametrize("thought", [(b"hm",), (b"hi",), (b"think",), (b"\n\n",), ()])
+def test_an_answer_that_stands_in_the_tag_before_it_has_its_own_tokens(answer, thought):
+    tokens = [b"<think>", *thought, b"</think>", b"\n\n", answer, b" there"]
+    parser, shares, found = CALLING.parser(()), AnswerLikelihoods(), []
+    for token in tokens:
+        events = parser.feed(token.decode())
+        found += told(events, shares.share([likely(token)], events))
+    events = parser.finish()
+    found += told(events, shares.share((), events))
+
+    text = "".join(piece for piece, _ in found)
+    assert text.split() == (answer + b" there").decode().split()
+    own = [token for _, tokens in found for token in tokens if token.strip()]
+    assert own == [answer, b" there"]
+
+
 def test_text_that_comes_late_takes_the_tokens_that_waited():
     shares = AnswerLikelihoods()
 

@@ -2,6 +2,7 @@
 
 import pytest
 
+from model.errors import EngineUnavailableError
 from sessions.completion_events import CompletionRequest
 from sessions.completions import Completions
 from sessions.errors import TooManyTurnsError
@@ -71,5 +72,19 @@ async def test_turns_and_completions_share_an_owners_places(store, engine, rende
         await manager.cancel(ANN, turn.id)
 
         await manager.submit(ANN, also_mine.id, request)
+
+    assert places.num_owners == 0
+
+
+async def test_a_turn_without_rows_that_no_model_can_make_takes_no_place(store, engine):
+    places = Places(1)
+    config = ManagerConfig(runner_id="runner-1")
+    request = TurnRequest(input=HELLO, params=SamplingParams())
+    async with SessionManager(
+        store=store, engine=engine, clock=FakeClock(), config=config, places=places
+    ) as manager:
+        for _ in range(2):
+            with pytest.raises(EngineUnavailableError):
+                await anext(manager.ephemeral.run(ANN, request, None))
 
     assert places.num_owners == 0

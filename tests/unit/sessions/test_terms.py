@@ -3,6 +3,7 @@
 import json
 
 from model.grammar import Grammar, GrammarKind
+from sessions.comparison import Change, Comparison
 from sessions.terms import PLAIN, Terms
 from sessions.tools import Tool, ToolChoice, ToolMode
 
@@ -23,6 +24,7 @@ def test_terms_come_back_as_they_were():
         form=Grammar(kind=GrammarKind.JSON_SCHEMA, text="{}", param="text.format"),
         truncates=True,
         num_dropped_turns=2,
+        comparison=Comparison(turn_id="resp_1", num_shared=3, change=Change.TOOLS),
         is_background=True,
         shown={"tools": [{"type": "function"}]},
     )

@@ -3,7 +3,7 @@
 import pytest
 
 from app.protocol import SessionBody, SessionPatch
-from splice import BadRequestError, Usage
+from splice import BadRequestError, ConnectionLostError, Usage
 from splice.types import SessionChanges, SessionFields
 from tests.support.scripted_api import (
     Naps,
@@ -135,6 +135,16 @@ async def test_a_stream_left_early_closes_its_connection(scripted):
     assert reading.last_sequence_number == 2
 
 
+async def test_a_stream_that_was_closed_midway_has_no_final_turn(scripted):
+    _, session = await scripted(stream(*turn_events("a", "b")))
+    reading = session.stream("hi")
+    await anext(reading)
+    await reading.close()
+
+    with pytest.raises(ConnectionLostError, match="closed before the turn ended"):
+        await reading.final()
+
+
 async def test_a_stream_stops_the_turn_that_it_reads(scripted):
     events = turn_events("a", "b")
     api, session = await scripted(
@@ -206,7 +216,9 @@ async def test_a_limit_takes_the_newest_and_asks_for_no_more(scripted):
 
     assert [item.id for item in await session.history(limit=2)] == ["rs_1", "x_1"]
     assert await session.history(limit=0) == []
-    assert len(api.requests) == 1
+    assert [request[1] for request in api.requests] == [
+        "/v1/conversations/conv_1/items?order=desc&limit=2"
+    ]
 
 
 async def test_items_go_twenty_at_a_time(scripted):

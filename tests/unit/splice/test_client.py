@@ -1,5 +1,6 @@
 """The synchronous client: the same, without await."""
 
+import asyncio
 import contextlib
 import inspect
 import threading
@@ -26,6 +27,7 @@ from tests.support.scripted_api import (
     refuse,
     session_json,
     stream,
+    stream_head,
     turn_events,
     turn_json,
 )
@@ -121,6 +123,35 @@ def test_a_closed_client_says_that_it_is(served):
 
     with pytest.raises(RuntimeError, match="the client is closed"):
         client.models()
+
+
+def test_whoever_waits_while_the_client_is_closed_is_told(served):
+    is_read, told = threading.Event(), []
+
+    async def hold(request):
+        response = await stream_head(request, *turn_events("a")[:1])
+        while request.transport and not request.transport.is_closing():  # noqa: ASYNC110 - no event
+            await asyncio.sleep(0.01)
+        return response
+
+    api = served(answer(session_json()), hold)
+    client = Client(api.url)
+    session = client.sessions.get("conv_1")
+
+    def read():
+        try:
+            for _ in session.stream("hi"):
+                is_read.set()
+        except RuntimeError as exc:
+            told.append(str(exc))
+
+    thread = threading.Thread(target=read, daemon=True)
+    thread.start()
+    assert is_read.wait(10)
+    client.close()
+    thread.join(10)
+
+    assert told == ["the client is closed"]
 
 
 def test_closing_twice_does_no_harm(served):
