@@ -18,17 +18,15 @@ import torch
 from transformers import PreTrainedModel
 
 from benchmarks.step_parts import BLOCK_SIZE, CPU, Case
-from model.assembly import choose_backend, choose_dtype
-from model.attention.base import IMPLEMENTATION, register
+from model.assembly import choose_backend, choose_dtype, load_served
 from model.attention.cpu import CpuBackend
 from model.compiled.commission import commission
 from model.compiled.step import StepSource
-from model.config import CompileMode, EngineConfig, Mode
-from model.few_rows import speed_up
+from model.config import CompileMode, Device, EngineConfig, Mode
 from model.kv_cache import KVCache
 from model.provision import DEFAULT_MODEL, obtain
 from model.runner import ModelRunner, ModelShape
-from model.weights import load_model, prepare
+from model.weights import prepare
 
 CASES = (Case(1, 500, 1), Case(1, 2000, 1), Case(8, 500, 1), Case(8, 2000, 1))
 
@@ -53,13 +51,11 @@ class Served:
     def load(cls, models_dir: Path, num_threads: int, config: EngineConfig) -> "Served":
         """Load it and have its step compiled."""
         torch.set_num_threads(num_threads)
-        register()
         dtype = choose_dtype(Mode.FAST, CPU)
         folder = prepare(obtain(DEFAULT_MODEL, models_dir, print), dtype, models_dir, print).folder
-        model = load_model(folder, dtype, CPU, IMPLEMENTATION)
         backend = choose_backend(config, CPU)
         assert isinstance(backend, CpuBackend)
-        speed_up(model, backend.ops)
+        model = load_served(config, folder, backend, print).model
         shape = ModelShape.of(model)
 
         def order() -> StepSource:
@@ -82,7 +78,7 @@ class Served:
 def measure(models_dir: Path, num_threads: int, rounds: int, native_dir: Path | None) -> None:
     """Print what building, loading and running cost."""
     logging.basicConfig(level=logging.INFO, format="%(message)s")
-    config = EngineConfig(compile=CompileMode.FIRST)
+    config = EngineConfig(compile=CompileMode.FIRST, device=Device.CPU)
     began = time.perf_counter()
     served = Served.load(
         models_dir, num_threads, replace(config, native_dir=native_dir or config.native_dir)
