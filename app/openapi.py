@@ -226,8 +226,8 @@ def _refusals(method: str, known: Call, path: str) -> Json:
 
 def _server_sent(name: str) -> Json:
     """Each event of a stream; the last one's data is `[DONE]`."""
-    data = {"type": "string", "contentMediaType": "application/json", "contentSchema": _ref(name)}
-    event = {"event": {"type": "string"}, "data": data}
+    told = {"type": "string", "contentMediaType": "application/json", "contentSchema": _ref(name)}
+    event = {"event": {"type": "string"}, "data": {"anyOf": [{"const": "[DONE]"}, told]}}
     return {"type": "object", "properties": event, "required": ["data"]}
 
 

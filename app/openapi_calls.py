@@ -35,7 +35,7 @@ _CURSOR: Final = (
     ("stream", {"type": "boolean", "default": False}),
     ("starting_after", {"type": "integer", "minimum": -1, "default": -1}),
 )
-_INCLUDE: Final = (("include[]", {"type": "array", "items": {"type": "string"}, "maxItems": 32}),)
+_INCLUDE: Final = (("include[]", {"type": "array", "items": {"type": "string"}}),)
 _RESPONSES: Final = "/v1/responses"
 _RESPONSE: Final = _RESPONSES + "/{response}"
 _CONVERSATION: Final = "/v1/conversations/{conversation}"

@@ -101,7 +101,7 @@ class Settings(BaseModel):
         Quantization.AUTO, "bits of weights while a CPU decodes; `auto` keeps a GGUF file's 4 and 8"
     )
     compile: CompileMode = _model(
-        CompileMode.OFF,
+        CompileMode.AUTO,
         "the decode step, compiled for this machine once, where `fast` computes on a CPU: `auto` "
         "while nobody computes, `first` before the server is ready, `off` never",
     )

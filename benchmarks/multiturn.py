@@ -70,7 +70,7 @@ async def _measure(options: argparse.Namespace, workloads: Sequence[Workload]) -
     targets: dict[str, Target] = {}
     if options.splice:
         targets["splice sessions"] = SessionTarget(options.splice)
-        targets["splice completions"] = CompletionsTarget(options.splice)
+        targets["splice completions"] = CompletionsTarget(options.splice, opening="su ")
     targets |= {name: CompletionsTarget(url) for name, url in options.peer}
     try:
         for target in targets.values():

@@ -93,11 +93,17 @@ class _SessionChat:
 
 
 class CompletionsTarget:
-    """Anybody's `/v1/chat/completions`, streamed; the whole history is sent every time."""
+    """Anybody's `/v1/chat/completions`, streamed; the whole history is sent every time. `opening`
+    goes before each system prompt, so that two targets on one server have no history in common."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, opening: str = "") -> None:
         self._url = url.rstrip("/")
-        self._http = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=None))
+        self._opening = opening
+        # A connection a request, for all alike: some servers drop theirs behind a reply untold.
+        self._http = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(force_close=True),
+            timeout=aiohttp.ClientTimeout(total=None),
+        )
         self._model: str | None = None
 
     async def begin(self, system: str) -> Chat:
@@ -105,7 +111,7 @@ class CompletionsTarget:
         if self._model is None:
             async with self._http.get(f"{self._url}/v1/models") as answer:
                 self._model = (await answer.json())["data"][0]["id"]
-        return _CompletionsChat(self, [{"role": "system", "content": system}])
+        return _CompletionsChat(self, [{"role": "system", "content": self._opening + system}])
 
     async def close(self) -> None:
         """Close the connections."""

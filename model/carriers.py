@@ -27,8 +27,9 @@ _MAX_BLOCKS = 32
 """As many as a spill has (`spills`)."""
 _BUFFER_BYTES = 32 << 20
 """What a batch takes up on either side: enough that starting a copy costs nothing beside it."""
-_IN_PLACE_BYTES = 4 << 20
-"""Nothing is won by more, and what is given up in the middle of a batch is lost."""
+_IN_PLACE_BYTES = 12 << 20
+"""Enough that two threads who share a batch need not wait for each other; what is given up in the
+middle of one is lost."""
 
 
 class Lane(Protocol):

@@ -17,8 +17,12 @@ import mmap
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
+from typing import NoReturn
+
+import numpy as np
 
 from model.messages import TierName
 from model.prefix_index import BlockHash
@@ -41,6 +45,8 @@ from model.tiers.records import (
 
 _ALIGNMENT = 256
 _NEVER_WRITTEN = b"\0"
+_MIN_SHARED = 4
+"""So few records are read before a second thread has woken."""
 
 
 def slot_bytes(identity: Identity) -> int:
@@ -92,6 +98,7 @@ class CpuStorage:
         self._free: list[int] = []
         self._zeros = bytes(identity.block_bytes)
         self._lock = threading.Lock()
+        self._second_reader: ThreadPoolExecutor | None = None
 
     @property
     def used_bytes(self) -> int:
@@ -113,6 +120,7 @@ class CpuStorage:
         num_slots = min(self.quota_bytes, len(self._bytes)) // self._slot_bytes
         self._keys = [None] * num_slots
         self._slots, self._records, self._headers, self._free = {}, {}, {}, []
+        self._second_reader = ThreadPoolExecutor(1, "cpu-tier-reader")
         for slot in reversed(range(num_slots)):
             header = self._format.parse(self._header(slot))
             self._keys[slot] = header.record.key if header else None
@@ -200,44 +208,74 @@ class CpuStorage:
         self._headers[record.key] = header
 
     def read(self, record: Record, into: memoryview) -> None:
-        """Copy a block's bytes out and verify the copy, which is in the CPU's cache then. Any
-        thread may read."""
-        into = into.cast("B")
+        """Copy a block's bytes out and verify the copy. Any thread may read."""
         with self._lock:
-            slot = self._slot_of(record)
-            into[:] = self._payload(slot)
-            self._verify(record, slot, into)
+            if not self._copy_out(record, into):
+                self._lose(record)
 
     def read_all(self, records: Sequence[Record], into: Sequence[memoryview]) -> Iterator[None]:
-        """One after the other."""
-        for record, buffer in zip(records, into, strict=True):
-            self.read(record, buffer)
-            yield
+        """All of them at once, and then yield for each: half are read by a second thread, since
+        memory gives more than one thread can take."""
+        pairs = list(zip(records, into, strict=True))
+        with self._lock:
+            num_right = self._copy_out_together(pairs)
+        yield from (None for _ in range(num_right))
+        if num_right < len(pairs):
+            with self._lock:
+                self._lose(records[num_right])
+
+    def _copy_out_together(self, pairs: Sequence[tuple[Record, memoryview]]) -> int:
+        if len(pairs) < _MIN_SHARED or self._second_reader is None:
+            return self._copy_out_all(pairs)
+        half = len(pairs) // 2
+        others = self._second_reader.submit(self._copy_out_all, pairs[half:])
+        try:
+            num_right = self._copy_out_all(pairs[:half])
+        finally:
+            num_others = others.result()  # in any case: nobody writes there when this returns
+        return half + num_others if num_right == half else num_right
+
+    def _copy_out_all(self, pairs: Sequence[tuple[Record, memoryview]]) -> int:
+        """How many are right before the first that isn't."""
+        for num_right, (record, into) in enumerate(pairs):
+            if not self._copy_out(record, into):
+                return num_right
+        return len(pairs)
+
+    def _copy_out(self, record: Record, into: memoryview) -> bool:
+        """Whether there is such a record and the copy, which is in the cache then, is right."""
+        slot = self._slots.get(record.key)
+        if slot is None:
+            return False
+        # Not by the views themselves, which would keep all other threads waiting.
+        np.copyto(np.frombuffer(into, np.uint8), np.frombuffer(self._payload(slot), np.uint8))
+        return self._is_right(record, slot, into)
 
     def payload_view(self, record: Record) -> memoryview:
         """A block's bytes where they are, verified; not to be written, and right until the record
         is removed or erased, so for the thread that does so. Raises RecordLostError."""
         with self._lock:
-            slot = self._slot_of(record)
-            payload = self._payload(slot)
-            self._verify(record, slot, payload)
-            return payload
+            slot = self._slots.get(record.key)
+            if slot is None or not self._is_right(record, slot, self._payload(slot)):
+                self._lose(record)
+            assert slot is not None
+            return self._payload(slot)
 
-    def _slot_of(self, record: Record) -> int:
+    def _is_right(self, record: Record, slot: int, payload: memoryview) -> bool:
+        at = slot * self._slot_bytes
+        head = self._bytes[at : at + HEADER_BYTES + CHECKSUM_BYTES]
+        header = self._headers[record.key]
+        is_same = self._records[record.key] == record
+        return is_same and head == header + record_checksum(header, payload)
+
+    def _lose(self, record: Record) -> NoReturn:
+        """Give a record up that isn't right. Raises RecordLostError."""
         slot = self._slots.get(record.key)
         if slot is None:
             raise RecordLostError("there is no such record")
-        return slot
-
-    def _verify(self, record: Record, slot: int, payload: memoryview) -> None:
-        at = slot * self._slot_bytes
-        head = bytes(self._bytes[at : at + HEADER_BYTES + CHECKSUM_BYTES])
-        header = self._headers[record.key]
-        is_right = self._records[record.key] == record
-        if not is_right or head != header + record_checksum(header, payload):
-            self._wipe(slot)
-            self._release(record.key)
-            raise RecordLostError("a record in the CPU tier's memory isn't what was written")
+        self._wipe(slot)
+        self._release(record.key)
+        raise RecordLostError("a record in the CPU tier's memory isn't what was written")
 
     def remove(self, keys: Sequence[BlockHash]) -> None:
         """Give the records' slots up, and fill them with zeros."""
@@ -273,6 +311,9 @@ class CpuStorage:
     def close(self) -> None:
         """Let go of the memory; its owner keeps it, and the next process finds what is in it."""
         with self._lock:
+            if self._second_reader is not None:
+                self._second_reader.shutdown()
+                self._second_reader = None
             self._keys, self._slots, self._records, self._free = [], {}, {}, []
             self._headers = {}
             self._bytes.release()

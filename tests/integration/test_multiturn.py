@@ -10,6 +10,7 @@ from benchmarks import comparison, multiturn, plots
 from benchmarks.rounds import Round, Said, measure, send
 from benchmarks.targets import CompletionsTarget, SessionTarget, TurnTimes
 from benchmarks.workloads import WORKLOADS, Workload, words
+from tests.support.fake_engine import FakeEngine
 from tests.support.whole_front import serving_whole
 
 SMALL = Workload(
@@ -46,6 +47,19 @@ async def test_each_way_of_talking_is_measured_turn_by_turn(tmp_path, kind):
     assert all(s.times.num_prompt > s.times.num_cached >= 0 for s in measured.said)
     assert all(s.times.num_tokens > 0 for s in measured.said)
     assert measured.total_s > 0
+
+
+async def test_two_ways_to_one_server_send_prompts_that_part_at_once(tmp_path):
+    engine = FakeEngine()
+    async with serving_whole(tmp_path, engine=engine) as front, AsyncExitStack() as stack:
+        for opening in ("", "su "):
+            target = CompletionsTarget(front.base_url, opening)
+            stack.push_async_callback(target.close)
+            await (await target.begin("ka lo mi")).say("ra", 3)
+
+    first, second = (request.token_ids for request in engine.requests)
+    common = next(i for i, (a, b) in enumerate(zip(first, second, strict=False)) if a != b)
+    assert common < 6  # what the template begins every prompt with
 
 
 async def test_targets_take_turns_round_by_round(tmp_path):

@@ -147,8 +147,8 @@ def test_what_is_found_of_a_device_is_told(monkeypatch, changes, level, words):
         (["--quantization", "int4"], "weights to decode with: 4 bits, the head in 8"),
         (["--quantization", "none"], "no others, for --quantization none"),
         (["--mode", "exact"], "no others, for mode exact has one weight path"),
-        ([], "compiled decode step: none, for --compile off"),
-        (["--compile", "auto"], "taken up, and compiled while nobody computes"),
+        (["--compile", "off"], "compiled decode step: none, for --compile off"),
+        ([], "taken up, and compiled while nobody computes"),
         (["--compile", "first"], "taken up, and compiled before the server is ready"),
         (["--compile", "auto", "--attention", "batched"], "none, for attention batched"),
     ],
@@ -184,5 +184,5 @@ def test_a_compiled_step_that_ended_the_engine_is_worth_a_look(tiny, tmp_path):
     (tmp_path / "step-1.faults").write_text('File "model/compiled/step.py", line 1 in run')
     flags = ("--model", str(tiny), "--device", "cpu", "--native-dir", str(tmp_path))
 
-    assert has(doctor(*flags, "--compile", "auto")[1], "device", "warn", "step-1.faults")
-    assert not has(doctor(*flags)[1], "device", "warn", "step-1.faults")
+    assert has(doctor(*flags)[1], "device", "warn", "step-1.faults")
+    assert not has(doctor(*flags, "--compile", "off")[1], "device", "warn", "step-1.faults")

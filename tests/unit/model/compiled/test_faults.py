@@ -8,6 +8,8 @@ import pytest
 
 from model.compiled.faults import FaultLog
 
+pytestmark = pytest.mark.timeout(300)  # each of its processes imports torch
+
 RUNS = """
 import ctypes, os, signal, sys, threading
 from pathlib import Path
@@ -74,10 +76,10 @@ def test_a_process_that_is_killed_or_fails_elsewhere_blames_no_step(tmp_path, co
 
 
 def test_one_fault_of_several_is_enough(tmp_path):
-    for code in ("os.abort()", "run(segfault)", "run(wait_for_another_thread)"):
+    for code in ("run(segfault)", "os.abort()"):
         end_by(tmp_path / "faults", code)
 
-    assert (tmp_path / "faults").read_text().count("Fatal Python error") == 3
+    assert (tmp_path / "faults").read_text().count("Fatal Python error") == 2
     assert FaultLog(tmp_path / "faults").names_step
 
 

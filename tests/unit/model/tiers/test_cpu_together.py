@@ -1,0 +1,66 @@
+"""Records that are read together, by two threads: those before the first that is not right."""
+
+from contextlib import suppress
+
+import pytest
+
+from model.tiers.base import RecordLostError
+from model.tiers.cpu import CpuStorage, slot_bytes
+from tests.support.tier_records import BLOCK_BYTES, IDENTITY, key, payload, record
+
+SLOT = slot_bytes(IDENTITY)
+NUM_SLOTS = 8
+
+
+@pytest.fixture
+def memory():
+    return bytearray(NUM_SLOTS * SLOT)
+
+
+@pytest.fixture
+def tier(memory):
+    storage = CpuStorage(IDENTITY, len(memory), memoryview(memory))
+    storage.open()
+    yield storage
+    storage.close()
+
+
+def fill(storage, numbers):
+    for number in numbers:
+        storage.write(record(number), payload(number))
+
+
+def read_together(storage, numbers):
+    """What was read before the first that could not be."""
+    buffers = [memoryview(bytearray(BLOCK_BYTES)) for _ in numbers]
+    read = []
+    with suppress(RecordLostError):
+        for _ in storage.read_all([record(i) for i in numbers], buffers):
+            read.append(bytes(buffers[len(read)]))
+    return read
+
+
+@pytest.mark.parametrize("count", range(NUM_SLOTS + 1))
+def test_however_many_are_read_together_each_is_what_it_was(tier, count):
+    fill(tier, range(count))
+
+    assert read_together(tier, range(count)) == [payload(i) for i in range(count)]
+
+
+@pytest.mark.parametrize("wrong", range(NUM_SLOTS))
+def test_of_many_together_those_before_a_damaged_one_are_read(tier, memory, wrong):
+    fill(tier, range(NUM_SLOTS))
+    memory[memory.index(key(wrong)) + 300] ^= 0x10
+
+    assert read_together(tier, range(NUM_SLOTS)) == [payload(i) for i in range(wrong)]
+    rest = [i for i in range(NUM_SLOTS) if i != wrong]
+    assert read_together(tier, rest) == [payload(i) for i in rest]
+    assert tier.used_bytes == len(rest) * SLOT
+
+
+@pytest.mark.parametrize("missing", range(NUM_SLOTS))
+def test_of_many_together_those_before_a_missing_one_are_read(tier, missing):
+    fill(tier, [i for i in range(NUM_SLOTS) if i != missing])
+
+    assert read_together(tier, range(NUM_SLOTS)) == [payload(i) for i in range(missing)]
+    assert tier.used_bytes == (NUM_SLOTS - 1) * SLOT
