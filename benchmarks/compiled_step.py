@@ -22,7 +22,7 @@ from model.assembly import choose_backend, choose_dtype, load_served
 from model.attention.cpu import CpuBackend
 from model.compiled.commission import commission
 from model.compiled.step import StepSource
-from model.config import CompileMode, EngineConfig, Mode
+from model.config import CompileMode, Device, EngineConfig, Mode
 from model.kv_cache import KVCache
 from model.provision import DEFAULT_MODEL, obtain
 from model.runner import ModelRunner, ModelShape
@@ -78,7 +78,7 @@ class Served:
 def measure(models_dir: Path, num_threads: int, rounds: int, native_dir: Path | None) -> None:
     """Print what building, loading and running cost."""
     logging.basicConfig(level=logging.INFO, format="%(message)s")
-    config = EngineConfig(compile=CompileMode.FIRST)
+    config = EngineConfig(compile=CompileMode.FIRST, device=Device.CPU)
     began = time.perf_counter()
     served = Served.load(
         models_dir, num_threads, replace(config, native_dir=native_dir or config.native_dir)

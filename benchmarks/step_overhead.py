@@ -16,7 +16,7 @@ from model.assembly import TextTokenizer
 from model.batch import BatchRow
 from model.block_supply import BlockEdit
 from model.cache_manager import CacheManager
-from model.config import CompileMode, EngineConfig, SamplingParams
+from model.config import CompileMode, Device, EngineConfig, SamplingParams
 from model.core import EngineCore
 from model.messages import CompiledStats, GenerationRequest
 from model.ports import CoreLimits
@@ -71,7 +71,7 @@ class TimedRunner:
 
 def engine(models_dir: Path, num_threads: int) -> tuple[EngineCore, TimedRunner]:
     """The embedded model, as `fast` serves it on a CPU, and its timed runner."""
-    config = EngineConfig(compile=CompileMode.FIRST)
+    config = EngineConfig(compile=CompileMode.FIRST, device=Device.CPU)
     served = Served.load(models_dir, num_threads, config)
     num_blocks = NUM_SEQUENCES * 2 * -(-(HISTORY + 2 * MAX_ROUNDS) // config.block_size)
     runner = TimedRunner(served.runner(served.cache(num_blocks), served.compiled))

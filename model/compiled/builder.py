@@ -124,6 +124,10 @@ class StepBuilder:
         except _FAILURES as exc:
             self._state, self._reason = CompiledState.UNAVAILABLE, str(exc)
             logger.warning("the decode step stays as it is, not compiled: %s", exc)
+        except Exception as exc:
+            # A bug of ours or of torch's, of which the engine must not die.
+            self._state, self._reason = CompiledState.UNAVAILABLE, f"{type(exc).__name__}: {exc}"
+            logger.exception("the decode step stays as it is, not compiled")
         else:
             self._state = CompiledState.READY
             logger.info("the compiled decode step is in use")

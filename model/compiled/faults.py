@@ -13,6 +13,8 @@ from pathlib import Path
 
 _FRAME = str(Path("compiled", "step.py"))
 """All of `step`'s calls into compiled code are in its file."""
+_FAULT, _CURRENT = "Fatal Python error", "Current thread"
+"""What each fault begins with, and the stack of the thread that had it."""
 _MAX_BYTES = 1 << 16
 """So much of other faults is kept."""
 
@@ -37,7 +39,10 @@ class FaultLog:
     @property
     def names_step(self) -> bool:
         """Whether a process ended in a compiled step. Raises OSError."""
-        return self.path.exists() and _FRAME in self.path.read_text(errors="replace")
+        if not self.path.exists():
+            return False
+        faults = self.path.read_text(errors="replace").split(_FAULT)
+        return any(_FRAME in _culprit(fault) for fault in faults)
 
     def open(self) -> None:
         """From now on, and as long as this process lives, its faults are written there. Raises
@@ -54,3 +59,10 @@ class FaultLog:
     def remove(self) -> None:
         """Forget the faults of a step that is forgotten."""
         self.path.unlink(missing_ok=True)
+
+
+def _culprit(fault: str) -> str:
+    """The stack of the thread that had it; of all, where that is none of Python's, as the compiled
+    code's own threads aren't."""
+    _, current, stack = fault.partition(_CURRENT)
+    return stack.partition("\n\n")[0] if current else fault

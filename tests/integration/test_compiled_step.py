@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from benchmarks.compiled_step import Served
 from benchmarks.dense import build_model, tiny_llama, tiny_qwen3
 from model import quantization
 from model.attention.base import IMPLEMENTATION, register
@@ -18,7 +19,7 @@ from model.attention.cpu import CpuBackend
 from model.attention.native.build import library_path
 from model.batch import BatchRow
 from model.compiled.commission import commission
-from model.config import CompileMode, EngineConfig
+from model.config import CompileMode, Device, EngineConfig
 from model.few_rows import speed_up
 from model.kv_cache import KVCache
 from model.messages import CompiledState
@@ -26,6 +27,7 @@ from model.quantization import Plan, quantize_model
 from model.runner import ModelRunner, ModelShape
 from model.self_check import relative_error
 from tests.support.deciding_mlp import DecidingMlp
+from tests.support.live_server import MODELS
 from tests.support.native_kernels import native_ops
 
 pytestmark = pytest.mark.timeout(300)
@@ -187,6 +189,18 @@ def test_packed_weights_are_multiplied_by_it_too(tmp_path, monkeypatch, keeps):
 
     assert float(relative_error(expected, logits).max()) < TOLERANCE[torch.bfloat16]
     assert source.stats().num_steps == 1
+
+
+@pytest.mark.full
+@pytest.mark.timeout(1800)
+def test_the_embedded_model_has_one_as_fast_serves_it(tmp_path):
+    shutil.copy(library_path(EngineConfig().native_dir), tmp_path)
+    config = EngineConfig(native_dir=tmp_path, compile=CompileMode.FIRST, device=Device.CPU)
+    served = Served.load(MODELS, torch.get_num_threads(), config)
+
+    assert served.compiled.stats().state is CompiledState.READY, served.compiled.stats().reason
+    layers = [m for m in served.model.modules() if isinstance(m, torch.nn.Linear)]
+    assert all(hasattr(layer, "packed") for layer in layers)
 
 
 class FailingStep:

@@ -214,6 +214,19 @@ def test_a_step_that_cannot_be_used_is_not(tmp_path, error):
     assert made.step_for(BATCH) is None
 
 
+def test_what_nobody_thought_of_is_a_reason_too_and_leaves_its_traceback(tmp_path, caplog):
+    def load(folder):
+        raise KeyError("no such constant")
+
+    made = builder(tmp_path, load=load)
+    made.obtain(at_once=True)
+
+    assert made.stats().state is CompiledState.UNAVAILABLE
+    assert made.stats().reason == "KeyError: 'no such constant'"
+    assert made.step_for(BATCH) is None
+    assert any(record.exc_info for record in caplog.records)
+
+
 def test_a_step_that_ended_a_process_is_neither_used_nor_compiled_again(tmp_path, caplog):
     builder(tmp_path).obtain()
     faults = tmp_path / "step-name.faults"
