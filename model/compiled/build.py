@@ -1,7 +1,8 @@
 """The process that compiles: `python -m model.compiled.build FOLDER`, an order on its input.
 
-Leaves the step in the folder and ends with 0, or says on standard output why not. It has
-the lowest priority, and ends with its parent: standard input stays open as long as that lives.
+Leaves the step in the folder and ends with 0, or says on standard output why not. It has the
+lowest priority unless somebody waits for it, and ends with its parent: standard input stays open
+as long as that lives.
 """
 
 import os
@@ -30,9 +31,10 @@ _MAX_REASON = 300
 
 def main(folder: Path) -> None:
     """Carry out one order."""
-    os.nice(_NICE)
     sys.excepthook = _say
     order: BuildOrder = pickle.load(sys.stdin.buffer)
+    if not order.is_urgent:
+        os.nice(_NICE)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     ops = load_ops(order.native_dir, lambda _: None)
     register()

@@ -2,8 +2,9 @@
 
 A thread of the engine's process looks whether the step is on disk. If not, it waits until nobody
 has computed for a while, and until no other process on this machine compiles, and starts one of
-its own with the lowest priority. What is there is checked before it is used; whatever goes wrong
-leaves the engine as it was, with a reason. A step that has ended a process isn't used again.
+its own with the lowest priority; if somebody waits for it, at once and with its own priority. What
+is there is checked before it is used; whatever goes wrong leaves the engine as it was, with a
+reason. A step that has ended a process isn't used again.
 """
 
 import logging
@@ -17,7 +18,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import filelock
@@ -158,24 +159,25 @@ class StepBuilder:
         while True:
             if at_once or self._site.clock() - self._used_s >= IDLE_S:
                 with suppress(filelock.Timeout), lock.acquire(timeout=0):
-                    return self._compile_alone()
+                    return self._compile_alone(replace(self._order, is_urgent=at_once))
             self._site.wait(_LOOK_S)
 
-    def _compile_alone(self) -> CompiledStep:
+    def _compile_alone(self, order: BuildOrder) -> CompiledStep:
         """With the lock held, under which another process may have been first."""
         step = self._load()
         if step is not None:
             return step
-        if not self._order.compiler:
+        if not order.compiler:
             raise CompileError("no C++ compiler is installed")
         self._state = CompiledState.BUILDING
-        logger.info("compiling the decode step for this machine, once, in the background")
+        when = "before anybody is served" if order.is_urgent else "in the background"
+        logger.info("compiling the decode step for this machine, once, %s", when)
         for left in self._site.folder.glob(f"{_BUILDING}*"):
             discard(left)  # by a process that was killed
         with tempfile.TemporaryDirectory(dir=self._site.folder, prefix=_BUILDING) as name:
             target = Path(name) / "step"
             target.mkdir()
-            _run((*self._site.command, str(target)), self._order)
+            _run((*self._site.command, str(target)), order)
             check(target)
             publish(target, self._folder)
         self._forget_old()

@@ -27,7 +27,8 @@ _CPU_FACTS = ("model name", "flags", "CPU part", "Features")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuildOrder:
     """Crosses to the compiling process, pickled. `blueprint` is the model without its weights; the
-    kernels are in `native_dir`; `max_rows` is at least `LEAST_ROWS`."""
+    kernels are in `native_dir`; `max_rows` is at least `LEAST_ROWS`; `is_urgent`: somebody waits for
+    it, so that it is not to give way to others."""
 
     blueprint: bytes
     native_dir: Path
@@ -36,6 +37,7 @@ class BuildOrder:
     embedding_size: int
     max_rows: int
     compiler: str
+    is_urgent: bool = False
 
 
 def step_name(

@@ -142,6 +142,17 @@ def test_at_once_is_at_once(tmp_path):
     assert made.step_for(BATCH) is not None
 
 
+@pytest.mark.parametrize("at_once", [False, True])
+def test_who_compiles_is_told_whether_somebody_waits(tmp_path, at_once):
+    script = "import pickle\n" + COMPILES.replace(
+        "len(sys.stdin.buffer.read1(1 << 20))", "pickle.load(sys.stdin.buffer).is_urgent"
+    )
+    made = builder(tmp_path, script)
+    made.obtain(at_once=at_once)
+
+    assert made.step_for(BATCH).code == str(at_once)
+
+
 def test_it_waits_while_another_process_compiles_and_takes_what_that_made(tmp_path):
     lock = filelock.FileLock(tmp_path / "step.lock")
     lock.acquire()
