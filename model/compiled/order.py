@@ -27,8 +27,8 @@ _CPU_FACTS = ("model name", "flags", "CPU part", "Features")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuildOrder:
     """Crosses to the compiling process, pickled. `blueprint` is the model without its weights; the
-    kernels are in `native_dir`; `max_rows` is at least `LEAST_ROWS`; `is_urgent`: somebody waits for
-    it, so that it is not to give way to others."""
+    kernels are in `native_dir`; `max_rows` is at least `LEAST_ROWS`. What is urgent, because
+    somebody waits for it, doesn't give way to others."""
 
     blueprint: bytes
     native_dir: Path
