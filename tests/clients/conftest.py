@@ -24,8 +24,7 @@ PYTHON = ROOT / ".venv" / "bin" / "python"  # the server's own environment
 
 FLAGS = (
     *("--cache-bytes", "256MiB", "--check-books"),
-    # Whole answers are compared with streamed ones, which find their prompt cached.
-    *("--mode", "exact", "--default-temperature", "0"),
+    *("--default-temperature", "0"),
     # A name that clients take for one of OpenAI's (see docs/openai.md).
     *("--model-alias", "gpt-local"),
     # Another model, say: make clients SERVER_FLAGS="--model ~/models/my-llama"
