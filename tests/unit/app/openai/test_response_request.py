@@ -79,6 +79,8 @@ def test_no_item_makes_the_reader_fail(items):
         ({"reasoning": {"effort": "x" * MAX_SHOWN_BYTES}}, "reasoning"),
         ({"text": {"format": {"type": "grammar", "syntax": ["lark"]}}}, "text.format.syntax"),
         ({"top_logprobs": 21}, "top_logprobs"),
+        ({"response_format": {"type": "json_object"}}, "response_format"),
+        ({"guided_regex": "a"}, "guided_regex"),
     ],
 )
 def test_what_cannot_be_kept_or_made_is_refused_by_name(fields, param):
