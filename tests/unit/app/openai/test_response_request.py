@@ -90,6 +90,13 @@ def test_what_cannot_be_kept_or_made_is_refused_by_name(fields, param):
     assert caught.value.param == param
 
 
+def test_a_tool_in_the_shape_of_chat_completions_is_told_where_its_name_stands():
+    with pytest.raises(InvalidInputError, match="beside its type") as caught:
+        read_tools([{"type": "function", "function": {"name": "f"}}])
+
+    assert caught.value.param == "tools[0].name"
+
+
 def test_items_of_one_reply_become_one_message():
     call = {"type": "function_call", "call_id": "c1", "name": "f", "arguments": "{}"}
     items = read_items(
