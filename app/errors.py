@@ -243,7 +243,8 @@ _ROWS: dict[type[Exception], _Row] = {
 
 
 _NOTHING_HERE = (
-    "there is nothing at this address; the API's begin with /v1/, and /openapi.json lists them all"
+    "there is nothing at this address; the API's addresses begin with /v1/ and have no slash at "
+    "their end, and /openapi.json lists them all"
 )
 
 

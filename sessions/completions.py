@@ -189,7 +189,7 @@ class Completions:
     @property
     def _ready(self) -> _Loaded:
         if self._loaded is None:
-            raise EngineUnavailableError("the engine is starting")
+            raise EngineUnavailableError("the engine is starting; try again soon")
         return self._loaded
 
     def _enter(self, owner: OwnerId, request_id: str) -> None:

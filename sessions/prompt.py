@@ -66,7 +66,7 @@ class PromptComposer:
     def renderer(self) -> Renderer:
         """Raises EngineUnavailableError while there is none."""
         if self._renderer is None:
-            raise EngineUnavailableError("the engine is starting")
+            raise EngineUnavailableError("the engine is starting; try again soon")
         return self._renderer
 
     def remember(self, log: TurnLog) -> None:

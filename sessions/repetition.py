@@ -56,7 +56,8 @@ class Repetitions:
         turn, its_digest = found
         if its_digest != named:
             raise IdempotencyConflictError(
-                f"client_turn_id {client_turn_id!r} was used for another request"
+                f"{client_turn_id!r} was used for another request "
+                "(as client_turn_id or Idempotency-Key)"
             )
         return turn
 

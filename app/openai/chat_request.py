@@ -13,6 +13,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstr
 
 from app.openai.chat_form import parse_choice, parse_format, parse_tools
 from app.openai.chat_messages import ChatMessage, normalise_messages
+from app.openai.foreign_forms import refuse_foreign_form
 from app.parsing import validate
 from app.protocol import MAX_MESSAGES
 from app.sampling import SamplingFields
@@ -126,6 +127,7 @@ def parse_chat(body: dict[str, Any]) -> ChatBody:
     for name, matters in _MEANINGFUL.items():
         if matters(body.get(name)):
             raise UnsupportedInputError(f"{name} is not supported", param=name)
+    refuse_foreign_form(body, form="response_format")
     parsed = validate(ChatBody, body)
     if parsed.top_logprobs is not None and parsed.top_logprobs > 0 and not parsed.logprobs:
         raise InvalidInputError("top_logprobs needs logprobs to be true", param="top_logprobs")

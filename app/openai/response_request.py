@@ -13,6 +13,7 @@ import orjson
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
 
 from app.openai.echo import whole_choice, whole_reasoning, whole_text, whole_tools
+from app.openai.foreign_forms import refuse_foreign_form
 from app.openai.input_items import MAX_ITEMS
 from app.parsing import validate
 from app.protocol import ConversationRef, Metadata, Text, TurnRef
@@ -194,6 +195,7 @@ def _refuse(body: Json) -> None:
     for name, matters in _MEANINGFUL.items():
         if matters(body.get(name)):
             raise UnsupportedInputError(f"{name} is not supported", param=name)
+    refuse_foreign_form(body, form="text.format")
 
 
 def _check_shown(shown: Json) -> None:

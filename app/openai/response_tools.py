@@ -30,6 +30,11 @@ def _tool(tool: Json, place: str) -> Tool:
     parameters = tool.get("parameters")
     if parameters is not None and not isinstance(parameters, dict):
         raise InvalidInputError("parameters are a schema", param=f"{place}.parameters")
+    if "name" not in tool and "function" in tool:  # as chat completions have it
+        raise InvalidInputError(
+            f"{place}.name is missing: here a function's name stands beside its type",
+            param=f"{place}.name",
+        )
     given: Json = {"name": _text(tool, "name", place)}
     if tool.get("description") is not None:
         given["description"] = _text(tool, "description", place)

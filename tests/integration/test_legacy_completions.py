@@ -86,6 +86,8 @@ async def test_log_probabilities_come_with_their_tokens():
     ("fields", "param"),
     [
         ({"suffix": "x"}, "suffix"),
+        ({"guided_regex": "a"}, "guided_regex"),
+        ({"response_format": {"type": "json_object"}}, "response_format"),
         ({"best_of": 3}, "best_of"),
         ({"echo": True, "logprobs": 1}, "echo"),
         ({"prompt": ""}, "prompt"),
@@ -96,5 +98,5 @@ async def test_log_probabilities_come_with_their_tokens():
 async def test_what_is_not_supported_is_refused_by_name(fields, param):
     async with serving() as front, _client(front) as client:
         with pytest.raises(openai.BadRequestError) as caught:
-            await client.completions.create(model="default", **{"prompt": "a", **fields})
+            await client.completions.create(model="default", prompt="a", extra_body=fields)
         assert caught.value.param == param

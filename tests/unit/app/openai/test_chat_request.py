@@ -39,6 +39,10 @@ def test_unknown_fields_are_ignored():
         ("modalities", ["text", "audio"]),
         ("audio", {"voice": "x"}),
         ("web_search_options", {}),
+        ("guided_json", {"type": "object"}),
+        ("structured_outputs", {"regex": "a"}),
+        ("grammar", 'root ::= "a"'),
+        ("text", {"format": {"type": "json_object"}}),
     ],
 )
 def test_a_field_whose_loss_would_change_the_answer_is_refused_by_name(name, value):
@@ -57,6 +61,8 @@ def test_a_field_whose_loss_would_change_the_answer_is_refused_by_name(name, val
         ("logprobs", False),
         ("top_logprobs", 0),
         ("modalities", ["text"]),
+        ("guided_json", None),
+        ("text", {"verbosity": "low"}),
         ("stop", None),
         ("stream", None),
         ("stream_options", None),

@@ -79,6 +79,8 @@ def test_no_item_makes_the_reader_fail(items):
         ({"reasoning": {"effort": "x" * MAX_SHOWN_BYTES}}, "reasoning"),
         ({"text": {"format": {"type": "grammar", "syntax": ["lark"]}}}, "text.format.syntax"),
         ({"top_logprobs": 21}, "top_logprobs"),
+        ({"response_format": {"type": "json_object"}}, "response_format"),
+        ({"guided_regex": "a"}, "guided_regex"),
     ],
 )
 def test_what_cannot_be_kept_or_made_is_refused_by_name(fields, param):
@@ -86,6 +88,13 @@ def test_what_cannot_be_kept_or_made_is_refused_by_name(fields, param):
         read_form(parse_response({"input": "x", **fields}).text)
 
     assert caught.value.param == param
+
+
+def test_a_tool_in_the_shape_of_chat_completions_is_told_where_its_name_stands():
+    with pytest.raises(InvalidInputError, match="beside its type") as caught:
+        read_tools([{"type": "function", "function": {"name": "f"}}])
+
+    assert caught.value.param == "tools[0].name"
 
 
 def test_items_of_one_reply_become_one_message():
