@@ -12,6 +12,7 @@ HTTP, and as peers any that speak OpenAI's chat completions.
 
 import argparse
 import asyncio
+import mmap
 import os
 import random
 import statistics
@@ -32,6 +33,7 @@ from model.messages import (
     GenerationStarted,
     TierName,
 )
+from model.tiers.cpu import create_memory
 
 HISTORIES = (1000, 2000, 4000)
 BLOCK_SIZE = 16
@@ -125,12 +127,16 @@ async def measure_restore(
 
 def _bare_s(config: EngineConfig, tier: TierName, num_bytes: int) -> float:
     """The copy, or the read of warm files, of as many bytes into memory that is there already."""
-    target = memoryview(bytearray(num_bytes))
+    target = memoryview(bytearray(b"x") * num_bytes)  # written once, so that its pages are there
     if tier is TierName.CPU:
-        source = memoryview(bytearray(os.urandom(1 << 20) * (-(-num_bytes >> 20) or 1)))[:num_bytes]
-        begun = time.perf_counter()
-        target[:] = source[: len(target)]
-        return time.perf_counter() - begun
+        fd = create_memory(num_bytes)  # memory of the tier's own kind
+        with mmap.mmap(fd, num_bytes) as source:
+            os.close(fd)
+            source.write(os.urandom(1 << 20) * (num_bytes >> 20))
+            with memoryview(source) as view:
+                begun = time.perf_counter()
+                target[:] = view
+                return time.perf_counter() - begun
     assert config.kv_dir is not None
     files = sorted(config.kv_dir.glob("*/*.kv"))
     begun = time.perf_counter()

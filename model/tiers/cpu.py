@@ -214,33 +214,34 @@ class CpuStorage:
                 self._lose(record)
 
     def read_all(self, records: Sequence[Record], into: Sequence[memoryview]) -> Iterator[None]:
-        """All of them at once, and then yield for each: half are read by a second thread, since
-        memory gives more than one thread can take."""
+        """All of them at once, and then yield for each: a second thread helps, since memory gives
+        more than one can take."""
         pairs = list(zip(records, into, strict=True))
         with self._lock:
-            num_right = self._copy_out_together(pairs)
-        yield from (None for _ in range(num_right))
-        if num_right < len(pairs):
-            with self._lock:
-                self._lose(records[num_right])
+            are_right = self._copy_out_all(pairs)
+        for record, is_right in zip(records, are_right, strict=True):
+            if not is_right:
+                with self._lock:
+                    self._lose(record)
+            yield
 
-    def _copy_out_together(self, pairs: Sequence[tuple[Record, memoryview]]) -> int:
-        if len(pairs) < _MIN_SHARED or self._second_reader is None:
-            return self._copy_out_all(pairs)
-        half = len(pairs) // 2
-        others = self._second_reader.submit(self._copy_out_all, pairs[half:])
+    def _copy_out_all(self, pairs: Sequence[tuple[Record, memoryview]]) -> list[bool]:
+        """Whether each is right."""
+        are_right = [False] * len(pairs)
+        places = iter(range(len(pairs)))  # each goes to one of the two, whoever is free
+
+        def work() -> None:
+            for i in places:
+                are_right[i] = self._copy_out(*pairs[i])
+
+        helper = self._second_reader if len(pairs) >= _MIN_SHARED else None
+        helping = helper.submit(work) if helper is not None else None
         try:
-            num_right = self._copy_out_all(pairs[:half])
+            work()
         finally:
-            num_others = others.result()  # in any case: nobody writes there when this returns
-        return half + num_others if num_right == half else num_right
-
-    def _copy_out_all(self, pairs: Sequence[tuple[Record, memoryview]]) -> int:
-        """How many are right before the first that isn't."""
-        for num_right, (record, into) in enumerate(pairs):
-            if not self._copy_out(record, into):
-                return num_right
-        return len(pairs)
+            if helping is not None:
+                helping.result()  # in any case: nobody writes there when this returns
+        return are_right
 
     def _copy_out(self, record: Record, into: memoryview) -> bool:
         """Whether there is such a record and the copy, which is in the cache then, is right."""
