@@ -41,6 +41,13 @@ _MEANINGFUL: Final[dict[str, Callable[[object], bool]]] = {
     "audio": bool,
 }
 
+# What chat completions call it: ignored, a limit would be lost and a conversation left out.
+_CHAT_NAMES: Final = {
+    "max_tokens": "max_output_tokens",
+    "max_completion_tokens": "max_output_tokens",
+    "messages": "input",
+}
+
 # What is shown again in full, however short it was said.
 _WHOLE: Final[dict[str, Callable[[Any], Any]]] = {
     "reasoning": whole_reasoning,
@@ -195,6 +202,9 @@ def _refuse(body: Json) -> None:
     for name, matters in _MEANINGFUL.items():
         if matters(body.get(name)):
             raise UnsupportedInputError(f"{name} is not supported", param=name)
+    for name, here in _CHAT_NAMES.items():
+        if body.get(name) is not None:
+            raise UnsupportedInputError(f"{name} is not supported: here it is {here}", param=name)
     refuse_foreign_form(body, form="text.format")
 
 

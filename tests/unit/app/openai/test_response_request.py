@@ -11,8 +11,10 @@ from app.openai.response_tools import read_choice, read_form, read_tools
 from sessions.errors import InvalidInputError
 from sessions.item_messages import messages_of
 
+# What comes out of `read_json`: numbers beyond these are floats there, or no JSON.
+NUMBERS = st.integers(-(2**63), 2**64 - 1) | st.floats(allow_nan=False, allow_infinity=False)
 JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    st.none() | st.booleans() | NUMBERS | st.text(max_size=5),
     lambda inner: (
         st.lists(inner, max_size=3)
         | st.dictionaries(st.sampled_from(["type", "role", "content", "text", "id", "x"]), inner)
@@ -81,6 +83,9 @@ def test_no_item_makes_the_reader_fail(items):
         ({"top_logprobs": 21}, "top_logprobs"),
         ({"response_format": {"type": "json_object"}}, "response_format"),
         ({"guided_regex": "a"}, "guided_regex"),
+        ({"max_tokens": 5}, "max_tokens"),
+        ({"max_completion_tokens": 5}, "max_completion_tokens"),
+        ({"messages": [{"role": "user", "content": "hi"}]}, "messages"),
     ],
 )
 def test_what_cannot_be_kept_or_made_is_refused_by_name(fields, param):
