@@ -36,8 +36,9 @@ TERM, KILL, ENGINE = "SIGTERM", "SIGKILL", "SIGKILL of the engine, and SIGTERM l
 # (seconds, how they end)
 SHORT = ((5, TERM), (1.5, ENGINE), (2, KILL), (2, TERM))
 LONG = ((45, KILL), (15, TERM), (8, ENGINE), (15, KILL), (15, TERM), (14, KILL))
+LONGER = (*LONG, (90, TERM), *LONG)
 
-pytestmark = pytest.mark.timeout(400)
+pytestmark = pytest.mark.timeout(800)
 
 
 @dataclass
@@ -142,7 +143,12 @@ async def _fifty_peers(lives, server: ScriptedServer, seed: int) -> tuple[Counts
 
 
 @pytest.mark.parametrize(
-    ("lives", "is_timed"), [(SHORT, False), pytest.param(LONG, True, marks=pytest.mark.full)]
+    ("lives", "is_timed"),
+    [
+        (SHORT, False),
+        pytest.param(LONG, True, marks=pytest.mark.full),
+        pytest.param(LONGER, True, marks=pytest.mark.full),
+    ],
 )
 async def test_fifty_sockets_lose_nothing_whatever_happens_to_them(tmp_path, lives, is_timed):
     seed = time.time_ns()
