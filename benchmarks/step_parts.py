@@ -72,7 +72,7 @@ CASES = (
 )
 
 
-NUM_ROWS = (1, 2, 4, 8, 12, 16, 24, 32)
+NUM_ROWS = (1, 2, 4, 8, 12, 16, 24, 32, 50, 90, 256)
 PLAIN, KERNELS, PACKED = "plain", "kernels", "packed"
 
 Action = Callable[[], object]

@@ -24,7 +24,7 @@ from model.config import EngineConfig, Mode, Quantization
 from model.errors import ModelLoadError
 from model.gguf import PACKED
 from model.packed_weights import FORMAT, bits_of, quantize_packed
-from model.quantized_linear import quantize_layer
+from model.quantized_linear import PRODUCTS, quantize_layer
 
 logger = logging.getLogger(__name__)
 
@@ -50,7 +50,7 @@ class Plan:
     @property
     def identity(self) -> str:
         """What keys and values of replies depend on."""
-        return f"{self.name}, packing {FORMAT}"
+        return f"{self.name}, packing {FORMAT}, products {PRODUCTS}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -44,9 +44,10 @@ def test_the_documented_numbers_are_below_the_documented_limits(table):
     measured = [row for row in table if row[1] != "not measured"]
 
     assert {row[0] for row in measured} == BOUNDS.keys() - {"float16"}
-    for _, mean, p99, limit_of_mean, limit_of_p99 in measured:
-        assert float(mean) <= float(limit_of_mean) / 3
-        assert float(p99) <= float(limit_of_p99) / 3
+    for name, mean, p99, limit_of_mean, limit_of_p99 in measured:
+        margin = 2 if name == "bfloat16, packed weights" else 3  # whose limits are bfloat16's own
+        assert float(mean) <= float(limit_of_mean) / margin
+        assert float(p99) <= float(limit_of_p99) / margin
 
 
 def test_the_divergence_is_zero_for_equal_distributions_and_as_defined_for_others():

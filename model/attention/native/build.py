@@ -56,6 +56,7 @@ _RESULTS: dict[str, Callable[..., torch.Tensor | None]] = {
     "attend_step": _attended,
     "linears": _multiplied,
     "linear_quantized": _written,
+    "linear_bytes": _written,
     "unpack": _written,
 }
 """What comes out of an operator, for whoever traces a model without running it."""

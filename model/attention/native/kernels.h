@@ -83,6 +83,40 @@ struct Unpacked {
   int64_t num_groups, num_outputs;
 };
 
+constexpr int64_t kTileRows = 4;    // that are multiplied together
+constexpr int64_t kTileBlocks = 2;  // of outputs, likewise
+
+// How many parts a tile has at most: each group's, and each once more where it is refined.
+constexpr int64_t tile_parts(int64_t num_groups) { return 2 * num_groups; }
+
+// Many rows made ready, in tiles: of each part, 8 bits an activation and, for each row, what one
+// stands for and what all of them together do. `from` is [num_rows, num_inputs], the other shapes
+// start with [tiles, tile_parts(num_groups)].
+struct Tiles {
+  const void* from;
+  int8_t* codes;       // [.., kTileRows, 32]
+  float* scales;       // [.., kTileRows]
+  float* sums;         // [.., kTileRows]
+  int32_t* groups;     // [..], which group a part is of
+  int32_t* num_parts;  // [tiles]
+  int64_t num_rows, num_inputs, num_groups;
+
+  int64_t num_tiles() const { return (num_rows + kTileRows - 1) / kTileRows; }
+};
+
+// What they are multiplied by, and where that goes.
+struct ByteWeights {
+  const uint8_t* weight;  // as packed
+  const void* bias;       // [num_outputs] or null, in the output's dtype
+  void* output;           // [num_rows, num_outputs]
+  int64_t num_outputs;
+
+  // Of `multiply_tiles`, aligned to 64 bytes: a block's codes, scales and minima.
+  static constexpr int64_t scratch_bytes(int64_t num_groups) {
+    return num_groups * kTileBlocks * kOutputs * (kGroup + 2 * int64_t(sizeof(float)));
+  }
+};
+
 // A partial result: for each row its largest score (as an exponent of two), the sum of its weights
 // and the weighted sum of the values, not yet divided.
 inline int64_t partial_floats(int64_t num_rows, int64_t head_size) {
@@ -101,6 +135,11 @@ struct Level {
   // Blocks of outputs `begin` to `end`; [4 or 8 bits].
   void (*multiply_quantized[2])(const Quantized&, int64_t begin, int64_t end);
   void (*unpack[2][2])(const Unpacked&, int64_t begin, int64_t end);  // [..][float or bfloat16]
+  bool has_tiles;                              // or the following two do nothing
+  void (*fill_tile[2])(const Tiles&, int64_t tile);  // [float or bfloat16]
+  // Blocks of outputs `begin` to `end`; [4 or 8 bits][float or bfloat16].
+  void (*multiply_tiles[2][2])(const ByteWeights&, const Tiles&, int64_t begin, int64_t end,
+                               void* scratch);
 };
 
 }  // namespace splice

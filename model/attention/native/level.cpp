@@ -3,6 +3,7 @@
 #include "attend.h"
 #include "linear.h"
 #include "quantized.h"
+#include "tiles.h"
 
 namespace {
 
@@ -26,5 +27,9 @@ const Level LEVEL_NAME(LEVEL) = {
     {quantize_inputs<float>, quantize_inputs<BFloat16>},
     {multiply_quantized<4>, multiply_quantized<8>},
     {{unpack<4, float>, unpack<4, BFloat16>}, {unpack<8, float>, unpack<8, BFloat16>}},
+    kHasTiles,
+    {fill_tile<float>, fill_tile<BFloat16>},
+    {{multiply_tiles<4, float>, multiply_tiles<4, BFloat16>},
+     {multiply_tiles<8, float>, multiply_tiles<8, BFloat16>}},
 };
 }  // namespace splice

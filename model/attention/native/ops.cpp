@@ -14,7 +14,9 @@
 #include <string>
 #include <vector>
 
+#include "buffer.h"
 #include "levels.h"
+#include "packed_products.h"
 #include "products.h"
 
 namespace splice {
@@ -29,23 +31,6 @@ constexpr int64_t kLeastPositions = 128;  // of an item, or joining costs more t
 constexpr int64_t kPackingRows = 12;      // what making a tile ready costs, in rows
 // Rows times positions times head size; waking a thread takes longer than this.
 constexpr int64_t kWorthThreads = 300'000;
-
-// Memory that only grows, aligned for vectors; one for each thread and purpose.
-class Buffer {
- public:
-  float* floats(size_t count) {
-    if (count > size_) {
-      memory_ = std::make_unique<float[]>(count + 16);
-      size_ = count;
-    }
-    auto address = reinterpret_cast<uintptr_t>(memory_.get());
-    return reinterpret_cast<float*>((address + 63) / 64 * 64);
-  }
-
- private:
-  std::unique_ptr<float[]> memory_;
-  size_t size_ = 0;
-};
 
 // Rows of one sequence and one key-value head, in `num_splits` items one behind the other.
 struct Tile {
@@ -225,64 +210,6 @@ void attend_into(Attention& call, Tensor& output, const Tensor& query, const Ten
   is_float ? join_all<float>(call, tiles, partials) : join_all<uint16_t>(call, tiles, partials);
 }
 
-// Each thread takes a part of some bytes after the other.
-template <class Part>
-void share_out(int64_t num_units, int64_t unit_bytes, Part part) {
-  int64_t num_threads = torch::stable::get_num_threads();
-  int64_t size = std::max<int64_t>(1, kPartBytes / unit_bytes);
-  int64_t num_parts = (num_units + size - 1) / size;
-  if (num_threads == 1 || num_parts == 1) return part(0, num_units);
-  std::atomic<int64_t> next{0};
-  torch::stable::parallel_for(0, std::min(num_threads, num_parts), 1, [&](int64_t, int64_t) {
-    for (int64_t i = next++; i < num_parts; i = next++)
-      part(i * size, std::min((i + 1) * size, num_units));
-  });
-}
-
-// `input` [..., I], `weight` [blocks, groups, bytes] as packed, `output` [..., O], contiguous.
-void linear_quantized(Tensor output, const Tensor input, const Tensor weight,
-                      std::optional<Tensor> bias, int64_t bits, int64_t level) {
-  const Level& chosen = level_of(level);
-  bool is_wide = bits == 8, is_half = input.element_size() == 2;
-  Inputs inputs{};
-  inputs.from = input.data_ptr();
-  inputs.num_inputs = input.size(input.dim() - 1);
-  inputs.num_rows = input.numel() / inputs.num_inputs;
-  Quantized call{};
-  call.weight = static_cast<const uint8_t*>(weight.data_ptr());
-  call.bias = bias ? bias->data_ptr() : nullptr;
-  call.output = output.data_ptr();
-  call.is_half = is_half;
-  call.num_rows = inputs.num_rows;
-  call.num_groups = weight.size(1);
-  call.num_outputs = output.size(output.dim() - 1);
-
-  // Two codes are as large as a float.
-  static thread_local Buffer buffer;
-  int64_t count = call.num_rows * call.num_groups;
-  inputs.scales = buffer.floats(count * (2 + kGroup / 2));
-  inputs.sums = inputs.scales + count;
-  inputs.codes = reinterpret_cast<int16_t*>(inputs.sums + count);
-  chosen.quantize_inputs[is_half](inputs);
-  call.codes = inputs.codes;
-  call.scales = inputs.scales;
-  call.sums = inputs.sums;
-  share_out(weight.size(0), call.num_groups * group_bytes(bits),
-            [&](int64_t begin, int64_t end) {
-              chosen.multiply_quantized[is_wide](call, begin, end);
-            });
-}
-
-// `weight` as packed to `output` [groups * 32, blocks * 16], contiguous.
-void unpack(Tensor output, const Tensor weight, int64_t bits, int64_t level) {
-  const Level& chosen = level_of(level);
-  Unpacked call{static_cast<const uint8_t*>(weight.data_ptr()), output.data_ptr(), weight.size(1),
-                output.size(1)};
-  share_out(weight.size(0), call.num_groups * group_bytes(bits), [&](int64_t begin, int64_t end) {
-    chosen.unpack[bits == 8][output.element_size() == 2](call, begin, end);
-  });
-}
-
 void attend(Tensor output, const Tensor query, const Tensor kv, const Tensor tables,
             const Tensor sequences, double scaling, int64_t window, double softcap, int64_t level) {
   Attention call = attention_over(kv, 0);
@@ -336,6 +263,10 @@ STABLE_TORCH_LIBRARY(SPLICE_NAMESPACE, library) {
   library.def(
       "linear_quantized(Tensor(a!) output, Tensor input, Tensor weight, Tensor? bias, int bits, "
       "int level) -> ()");
+  library.def(
+      "linear_bytes(Tensor(a!) output, Tensor input, Tensor weight, Tensor? bias, int bits, "
+      "int level) -> ()");
+  library.def("multiplies_bytes(int level) -> bool");
   library.def("unpack(Tensor(a!) output, Tensor weight, int bits, int level) -> ()");
   library.def(
       "attend_step(Tensor(a!) kv, Tensor query, Tensor key, Tensor value, Tensor places, "
@@ -350,6 +281,7 @@ STABLE_TORCH_LIBRARY_IMPL(SPLICE_NAMESPACE, CPU, library) {
   library.impl("attend", TORCH_BOX(&splice::attend));
   library.impl("linear", TORCH_BOX(&splice::linear));
   library.impl("linear_quantized", TORCH_BOX(&splice::linear_quantized));
+  library.impl("linear_bytes", TORCH_BOX(&splice::linear_bytes));
   library.impl("unpack", TORCH_BOX(&splice::unpack));
   library.impl("attend_step", TORCH_BOX(&splice::attend_step));
   library.impl("linears", TORCH_BOX(&splice::linears));
@@ -357,4 +289,5 @@ STABLE_TORCH_LIBRARY_IMPL(SPLICE_NAMESPACE, CPU, library) {
 
 STABLE_TORCH_LIBRARY_IMPL(SPLICE_NAMESPACE, CompositeExplicitAutograd, library) {
   library.impl("level_names", TORCH_BOX(&splice::level_names));
+  library.impl("multiplies_bytes", TORCH_BOX(&splice::multiplies_bytes));
 }

@@ -112,6 +112,16 @@ def test_each_plan_makes_other_keys_and_values(prepared):
     assert prints[0] == fingerprint(prepared, torch.float32, prepared.folder.parent, quiet)
 
 
+@pytest.mark.parametrize("what", ["FORMAT", "PRODUCTS"])
+def test_other_arithmetic_makes_other_keys_and_values(prepared, monkeypatch, what):
+    plan = plan_for(AUTO, prepared.folder)
+    before = plan.identity
+
+    monkeypatch.setattr(quantization, what, getattr(quantization, what) + 1)
+
+    assert plan.identity != before
+
+
 # Models
 
 

@@ -135,6 +135,9 @@ class Noting:
         self.num_unpacked += 1
         native_ops().unpack(output, packed, bits, level)
 
+    def multiplies_bytes(self, level):
+        return False
+
 
 def layer_with(codes: Codes, *, bias, dtype):
     """A layer whose own weights are what the codes stand for."""
