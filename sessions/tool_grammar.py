@@ -12,7 +12,8 @@ from model.grammar import Grammar, GrammarKind
 from sessions.call_formats import CallFormat
 from sessions.tools import MAX_CALLS, Tool, ToolChoice, ToolMode
 
-PARAM = "tool_choice"
+# A choice only picks among tools: what can't be compiled is a tool's schema, whoever demands it.
+PARAM = "tools"
 _ANY_TEXT = r"/(.|\n)*/"
 # As for a form that stands alone (`model.matcher`): what its schema bounds stays bounded, and a
 # small model can't lose itself in blanks.

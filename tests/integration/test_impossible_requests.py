@@ -8,7 +8,9 @@ from tests.support.front_end import receive
 from tests.support.whole_front import serving_whole
 
 FORM = {"text": {"format": {"type": "grammar", "syntax": "regex", "definition": "["}}}
-CALL = {"tools": [{"type": "function", "name": "f", "parameters": {}}], "tool_choice": "required"}
+TOOL = {"type": "function", "name": "f", "parameters": {}}
+CALL = {"tools": [TOOL], "tool_choice": "required"}
+STRICT = {"tools": [{**TOOL, "strict": True}]}
 
 
 @pytest.fixture
@@ -60,7 +62,9 @@ async def refused(front, body, conversation):
     return errors[0]
 
 
-@pytest.mark.parametrize(("fields", "param"), [(FORM, "text.format"), (CALL, "tool_choice")])
+@pytest.mark.parametrize(
+    ("fields", "param"), [(FORM, "text.format"), (CALL, "tools"), (STRICT, "tools")]
+)
 async def test_what_no_grammar_can_hold_is_refused_before_anything_is_stored(front, fields, param):
     session = await front.session()
     await front.say(session["id"])

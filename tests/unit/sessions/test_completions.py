@@ -112,7 +112,7 @@ async def test_a_reply_that_must_call_is_held_to_it(completions, engine):
 
     _ = [event async for event in stream(completions, tools=TOOLS, choice=choice)]
 
-    assert engine.requests[0].params.grammar.param == "tool_choice"
+    assert engine.requests[0].params.grammar.param == "tools"
 
 
 @pytest.mark.parametrize(
