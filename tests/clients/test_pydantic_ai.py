@@ -16,8 +16,10 @@ INSTRUCTIONS = "You are a friendly weather reporter. Answer in one short sentenc
 # A reply that reaches its limit can't be gone on with, so answers are held to one sentence.
 SENTENCE = "[A-Z][a-z ]{3,20}[.]"
 SAYING = {
-    "text": {"format": {"type": "grammar", "syntax": "regex", "definition": SENTENCE}},
-    "response_format": {"type": "regex", "regex": SENTENCE},
+    OpenAIChatModel: {"response_format": {"type": "regex", "regex": SENTENCE}},
+    OpenAIResponsesModel: {
+        "text": {"format": {"type": "grammar", "syntax": "regex", "definition": SENTENCE}}
+    },
 }
 
 
@@ -45,7 +47,9 @@ def either(request, provider):
 
 
 def talker(model, **settings):
-    given = ModelSettings(max_tokens=400, temperature=0.0, extra_body=SAYING, **settings)
+    given = ModelSettings(
+        max_tokens=400, temperature=0.0, extra_body=SAYING[type(model)], **settings
+    )
     return Agent(model, instructions=INSTRUCTIONS, model_settings=given)
 
 
@@ -153,7 +157,7 @@ async def test_a_history_is_compacted_by_the_server(responses):
     agent = Agent(
         responses,
         instructions=INSTRUCTIONS,
-        model_settings=ModelSettings(max_tokens=400, extra_body=SAYING),
+        model_settings=ModelSettings(max_tokens=400, extra_body=SAYING[OpenAIResponsesModel]),
         capabilities=[OpenAICompaction(message_count_threshold=3)],
     )
     first = await agent.run("Where is Oslo?")
@@ -169,7 +173,7 @@ async def test_a_long_conversation_is_summed_up_on_the_way(responses):
     agent = Agent(
         responses,
         instructions=INSTRUCTIONS,
-        model_settings=ModelSettings(max_tokens=400, extra_body=SAYING),
+        model_settings=ModelSettings(max_tokens=400, extra_body=SAYING[OpenAIResponsesModel]),
         capabilities=[OpenAICompaction(token_threshold=120)],
     )
     first = await agent.run("Where is Oslo? " * 20)
