@@ -166,10 +166,11 @@ def load_served(
         done = quantize_model(model, plan, on_progress)
         packed_bytes = done.packed_bytes
         logger.info(
-            "%s of %s linear layers decode with packed weights; their others %s",
+            "%s of %s linear layers have packed weights (%.0f MB) and beside them %.0f MB unpacked",
             done.num_layers,
             done.num_linear,
-            "stay beside them" if done.keeps_weights else "are dropped, for memory is short",
+            done.packed_bytes / 1e6,
+            done.kept_bytes / 1e6,
         )
     if isinstance(backend, CpuBackend):
         speed_up(model, backend.ops)

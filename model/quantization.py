@@ -24,7 +24,7 @@ from model.config import EngineConfig, Mode, Quantization
 from model.errors import ModelLoadError
 from model.gguf import PACKED
 from model.packed_weights import FORMAT, bits_of, quantize_packed
-from model.quantized_linear import PRODUCTS, quantize_layer
+from model.quantized_linear import PRODUCTS, product_of, quantize_layer
 
 logger = logging.getLogger(__name__)
 
@@ -55,12 +55,13 @@ class Plan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quantized:
-    """What was done: how many layers of how many have packed weights, and of what size."""
+    """What was done: how many layers of how many have packed weights, and of what size; and how
+    much of their own they still have."""
 
     num_layers: int
     num_linear: int
     packed_bytes: int
-    keeps_weights: bool
+    kept_bytes: int
 
 
 def plan_quantization(
@@ -125,17 +126,21 @@ def quantize_model(model: PreTrainedModel, plan: Plan, on_progress: OnProgress) 
             f"{model.config.model_type!r} have no plain linear layers: serve with "
             "--quantization none"
         )
-    keeps = _fits_beside(linear[name] for name in chosen)
+    products = {n: product_of(w, linear[n].weight.dtype, plan.ops) for n, w in chosen.items()}
+    needing = {n for n, product in products.items() if not product.takes_bytes}
+    if not _fits_beside(linear[name] for name in needing):
+        logger.warning("memory is short: many rows wait for weights to be unpacked each time")
+        needing.clear()
     embedding = model.get_input_embeddings().weight
     for name, weight in chosen.items():
         layer = linear[name]
         is_tied = layer.weight is embedding  # which is needed anyhow
-        quantize_layer(layer, weight, plan.ops, keeps_weight=keeps or is_tied)
+        quantize_layer(layer, weight, products[name], keeps_weight=name in needing or is_tied)
     return Quantized(
         num_layers=len(chosen),
         num_linear=len(linear),
         packed_bytes=sum(weight.numel() for weight in chosen.values()),
-        keeps_weights=keeps,
+        kept_bytes=sum(_size(linear[name].weight) for name in chosen),
     )
 
 
@@ -151,5 +156,9 @@ def _load(path: Path) -> dict[str, torch.Tensor]:
 
 def _fits_beside(layers: Iterable[nn.Linear]) -> bool:
     """Whether the layers' own weights, which are loaded already, may stay."""
-    kept = sum(layer.weight.numel() * layer.weight.element_size() for layer in layers)
+    kept = sum(_size(layer.weight) for layer in layers)
     return bool(kept <= _KEPT_SHARE * (psutil.virtual_memory().available + kept))
+
+
+def _size(tensor: torch.Tensor) -> int:
+    return tensor.numel() * tensor.element_size()

@@ -1,15 +1,16 @@
 """Linear layers whose weights have 4 or 8 bits: for a few rows, as when sequences decode, and more.
 
 Such a product is as fast as its weights come from memory, and these are a third or less. From some
-rows on arithmetic decides. In bfloat16 the same weights are faster there too, where the CPU
-multiplies bytes (AVX-512 VNNI) and activations may have 8 bits, which errs about as bfloat16 does.
-Elsewhere the layer's own weights are faster: they stay beside the packed ones where memory allows,
-and else are made anew for each such product.
+rows on arithmetic decides. The same weights are faster there too where the CPU multiplies bytes and
+activations may have 8 bits, which errs about as bfloat16 does: those of 4 bits from AVX2 on, those
+of 8 with AVX-512 VNNI. Elsewhere the layer's own weights are faster: they stay beside the packed
+ones where memory allows, and else are made anew for each such product.
 
 The operators have no result but what they write, so a program that captures the layer (export,
 compile) needs to know nothing more of them; their packed weights are buffers of the layers.
 """
 
+from dataclasses import dataclass
 from functools import cache, partial
 from typing import Protocol
 
@@ -19,11 +20,13 @@ from torch.nn import functional
 
 from model.packed_weights import GROUP, OUTPUTS, bits_of
 
-MAX_ROWS = {torch.bfloat16: 16, torch.float32: 64}
-"""Of those that activations of 16 bits are taken for, by what the layer computes in;
-docs/benchmarks.md has what was measured."""
+MAX_ROWS = 16
+"""Of those that activations of 16 bits are taken for. docs/benchmarks.md has what was measured."""
 
-PRODUCTS = 2
+MAX_FLOAT_ROWS = 64
+"""The same where what follows is float32's own product, which is slower than bfloat16's."""
+
+PRODUCTS = 3
 """Raise it when the same inputs and weights come to other outputs."""
 
 
@@ -53,8 +56,9 @@ class QuantizedOps(Protocol):
         """The same for many rows, with activations of 8 bits where `multiplies_bytes`."""
         ...
 
-    def multiplies_bytes(self, level: int) -> bool:
-        """Whether a level has the instructions, and many rows are fast."""
+    def multiplies_bytes(self, bits: int, level: int) -> bool:
+        """Whether a level has the instructions for weights of so many bits, and many rows are
+        fast."""
         ...
 
     def unpack(self, output: torch.Tensor, packed: torch.Tensor, bits: int, level: int) -> None:
@@ -62,39 +66,59 @@ class QuantizedOps(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Product:
+    """How a layer with packed weights multiplies: `takes_bytes`, or by its own weights, when there
+    are more than `max_rows`."""
+
+    ops: QuantizedOps
+    bits: int
+    max_rows: int
+    takes_bytes: bool
+
+
+def product_of(packed: torch.Tensor, dtype: torch.dtype, ops: QuantizedOps) -> Product:
+    """What is fastest here for packed weights and what the layer computes in. Torch multiplies
+    bfloat16 far quicker where the CPU has tiles (AMX)."""
+    bits, is_wide = bits_of(packed), dtype is torch.float32
+    takes_bytes = ops.multiplies_bytes(bits, -1) and (is_wide or not _has_amx())
+    max_rows = MAX_FLOAT_ROWS if is_wide and not takes_bytes else MAX_ROWS
+    return Product(ops, bits, max_rows, takes_bytes)
+
+
 def quantize_layer(
-    layer: nn.Linear, packed: torch.Tensor, ops: QuantizedOps, *, keeps_weight: bool
+    layer: nn.Linear, packed: torch.Tensor, product: Product, *, keeps_weight: bool
 ) -> None:
-    """Let the layer multiply by packed weights (`packed_weights`); if many rows are faster with
-    its own it takes these, or, if it doesn't keep them, the packed ones unpacked."""
+    """Let the layer multiply by packed weights (`packed_weights`); if it comes to its own weight
+    and doesn't keep it, the packed ones are unpacked."""
     layer.register_buffer("packed", packed, persistent=False)
     if not keeps_weight:
         layer.weight = nn.Parameter(layer.weight.new_empty(0), requires_grad=False)
-    layer.forward = partial(_forward, layer, ops, bits_of(packed))  # type: ignore[method-assign]
+    layer.forward = partial(_forward, layer, product)  # type: ignore[method-assign]
 
 
 def row_limit(model: nn.Module) -> int | None:
     """How many rows at the most all of a model's layers take for few, and what traces it may so be
     right for; None if no layer has packed weights."""
-    layers = [m for m in model.modules() if isinstance(m, nn.Linear) and hasattr(m, "packed")]
-    return min((MAX_ROWS[layer.weight.dtype] for layer in layers), default=None)
+    return min((product.max_rows for product in products_of(model)), default=None)
 
 
-def _forward(layer: nn.Linear, ops: QuantizedOps, bits: int, inputs: torch.Tensor) -> torch.Tensor:
-    are_few = inputs.numel() <= MAX_ROWS[inputs.dtype] * layer.in_features
-    if not are_few and not _takes_bytes(ops, inputs):
+def products_of(model: nn.Module) -> list[Product]:
+    """Those of all layers that have packed weights."""
+    forwards = (vars(m).get("forward") for m in model.modules() if isinstance(m, nn.Linear))
+    return [f.args[1] for f in forwards if isinstance(f, partial) and f.func is _forward]
+
+
+def _forward(layer: nn.Linear, product: Product, inputs: torch.Tensor) -> torch.Tensor:
+    ops, bits = product.ops, product.bits
+    are_few = inputs.numel() <= product.max_rows * layer.in_features
+    if not are_few and not product.takes_bytes:
         return functional.linear(inputs, _weight(layer, ops, bits, inputs), layer.bias)
     multiply = ops.linear_quantized if are_few else ops.linear_bytes
     output = inputs.new_empty((*inputs.shape[:-1], layer.out_features))
     packed: torch.Tensor = layer.packed  # type: ignore[assignment]  # a module's buffers are untyped
     multiply(output, inputs.contiguous(), packed, layer.bias, bits, -1)
     return output
-
-
-def _takes_bytes(ops: QuantizedOps, inputs: torch.Tensor) -> bool:
-    """Whether activations may have 8 bits. Beside float32's error theirs would be large; and torch
-    multiplies bfloat16 far quicker where the CPU has tiles (AMX)."""
-    return inputs.dtype is torch.bfloat16 and not _has_amx() and ops.multiplies_bytes(-1)
 
 
 @cache

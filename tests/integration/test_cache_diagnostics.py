@@ -1,6 +1,5 @@
 """`prompt_cache_diagnostics`: what became of the cache, and of what the prompt is compared with."""
 
-import openai
 import pytest
 
 from tests.support import tiny_tokenizer as tiny
@@ -25,23 +24,13 @@ class Same(dict):
 
 
 @pytest.fixture
-async def front(tmp_path):
-    async with serving_whole(tmp_path) as front:
-        yield front
+def ask(client):
+    async def made(text="x", compared=None, **fields):
+        if compared is not None:
+            fields["prompt_cache_options"] = {"comparison_response_id": compared.id}
+        return await client.responses.create(input=text, **fields)
 
-
-@pytest.fixture
-async def ask(front):
-    async with openai.AsyncOpenAI(
-        base_url=f"{front.base_url}/v1", api_key="any", max_retries=0
-    ) as client:
-
-        async def made(text="x", compared=None, **fields):
-            if compared is not None:
-                fields["prompt_cache_options"] = {"comparison_response_id": compared.id}
-            return await client.responses.create(input=text, **fields)
-
-        yield made
+    return made
 
 
 def said(response):

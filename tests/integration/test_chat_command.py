@@ -18,7 +18,6 @@ from model.messages import FinishReason
 from splice import Client
 from tests.support.fake_engine import FakeReply
 from tests.support.front_end import serving
-from tests.support.whole_front import serving_whole
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -27,12 +26,6 @@ ROOT = Path(__file__).resolve().parents[2]
 def _home(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.chdir(tmp_path)
-
-
-@pytest.fixture
-async def front(tmp_path):
-    async with serving_whole(tmp_path) as front:
-        yield front
 
 
 async def run(front, *args, stdin: str | bytes = "", **environ):

@@ -4,25 +4,10 @@ import openai
 import pytest
 
 from tests.support.fake_engine import FakeReply
-from tests.support.whole_front import serving_whole
 
 ONE = {"type": "message", "role": "user", "content": "one"}
 TWO = {"type": "message", "role": "assistant", "content": "two"}
 THREE = {"type": "message", "role": "user", "content": "three"}
-
-
-@pytest.fixture
-async def front(tmp_path):
-    async with serving_whole(tmp_path) as front:
-        yield front
-
-
-@pytest.fixture
-async def client(front):
-    async with openai.AsyncOpenAI(
-        base_url=f"{front.base_url}/v1", api_key="any", max_retries=0
-    ) as client:
-        yield client
 
 
 async def texts(client, conversation_id, **asked):

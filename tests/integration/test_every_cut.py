@@ -9,7 +9,6 @@ import pytest
 from tests.support.fake_engine import FakeReply
 from tests.support.front_end import receive
 from tests.support.open_responses import judge_sse, judge_stream
-from tests.support.whole_front import serving_whole
 
 TOOL = {"type": "function", "name": "look", "parameters": {"type": "object"}}
 PIECES = (
@@ -22,12 +21,6 @@ PIECES = (
     '"arguments": {"a"',
     ": 1}}\n</tool_call>",
 )
-
-
-@pytest.fixture
-async def front(tmp_path):
-    async with serving_whole(tmp_path) as front:
-        yield front
 
 
 async def events_of(front, response_id, after=-1):

@@ -5,18 +5,11 @@ import pytest
 
 from model.errors import InvalidGenerationError
 from tests.support.front_end import receive
-from tests.support.whole_front import serving_whole
 
 FORM = {"text": {"format": {"type": "grammar", "syntax": "regex", "definition": "["}}}
 TOOL = {"type": "function", "name": "f", "parameters": {}}
 CALL = {"tools": [TOOL], "tool_choice": "required"}
 STRICT = {"tools": [{**TOOL, "strict": True}]}
-
-
-@pytest.fixture
-async def front(tmp_path):
-    async with serving_whole(tmp_path) as front:
-        yield front
 
 
 def refuse(grammar):

@@ -5,7 +5,6 @@ import pytest
 
 from tests.support.fake_engine import FakeReply
 from tests.support.front_end import receive
-from tests.support.whole_front import serving_whole
 
 WEATHER = {
     "type": "function",
@@ -13,20 +12,6 @@ WEATHER = {
     "description": "Says the weather.",
     "parameters": {"type": "object", "properties": {"city": {"type": "string"}}},
 }
-
-
-@pytest.fixture
-async def front(tmp_path):
-    async with serving_whole(tmp_path) as front:
-        yield front
-
-
-@pytest.fixture
-async def client(front):
-    async with openai.AsyncOpenAI(
-        base_url=f"{front.base_url}/v1", api_key="any", max_retries=0
-    ) as client:
-        yield client
 
 
 async def test_a_summary_is_made_behind_the_conversation_as_it_is(front, client):

@@ -13,7 +13,6 @@ from model.messages import FinishReason
 from tests.support.fake_engine import FakeReply
 from tests.support.front_end import receive
 from tests.support.open_responses import judge_response, judge_sse, judge_stream
-from tests.support.whole_front import serving_whole
 
 ENDS = ("response.completed", "response.incomplete", "response.failed")
 LOOK = {"type": "function", "name": "look", "parameters": {"type": "object"}}
@@ -89,12 +88,6 @@ CASES = {
     "not stored": ({"input": "x", "store": False, "user": "u", "metadata": {"a": "b"}}, HELLO),
     "in the background": ({"input": "x", "background": True}, HELLO),
 }
-
-
-@pytest.fixture
-async def front(tmp_path):
-    async with serving_whole(tmp_path) as front:
-        yield front
 
 
 async def stream(front, body):

@@ -1,12 +1,10 @@
 """Calls, reasoning and forms in responses, by OpenAI's own client."""
 
-import openai
 import pytest
 
 from tests.integration.test_openapi import read, schema_of
 from tests.support.fake_engine import FakeReply
 from tests.support.front_end import receive
-from tests.support.whole_front import serving_whole
 
 WEATHER = {
     "type": "function",
@@ -15,20 +13,6 @@ WEATHER = {
     "parameters": {"type": "object", "properties": {"city": {"type": "string"}}},
 }
 CALL = '<tool_call>\n{"name": "weather", "arguments": {"city": "Oslo"}}\n</tool_call>'
-
-
-@pytest.fixture
-async def front(tmp_path):
-    async with serving_whole(tmp_path) as front:
-        yield front
-
-
-@pytest.fixture
-async def client(front):
-    async with openai.AsyncOpenAI(
-        base_url=f"{front.base_url}/v1", api_key="any", max_retries=0
-    ) as client:
-        yield client
 
 
 def calling(*pieces):

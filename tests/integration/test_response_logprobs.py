@@ -1,6 +1,5 @@
 """Log probabilities in responses: streamed, whole, stored and told again, by OpenAI's client."""
 
-import openai
 import pytest
 
 from tests.support import tiny_tokenizer as tiny
@@ -22,13 +21,6 @@ async def front(tmp_path):
     ]
     async with serving_whole(tmp_path, engine=engine) as front:
         yield front
-
-
-@pytest.fixture
-async def client(front):
-    base_url = f"{front.base_url}/v1"
-    async with openai.AsyncOpenAI(base_url=base_url, api_key="none", max_retries=0) as client:
-        yield client
 
 
 def spelled(entries):

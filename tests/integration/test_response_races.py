@@ -9,13 +9,6 @@ from sessions.types import InputMessage, SamplingParams, TurnEnded, TurnRequest
 from tests.support.chat import ANN
 from tests.support.fake_engine import FakeReply
 from tests.support.front_end import receive
-from tests.support.whole_front import serving_whole
-
-
-@pytest.fixture
-async def front(tmp_path):
-    async with serving_whole(tmp_path) as front:
-        yield front
 
 
 def saying(text):

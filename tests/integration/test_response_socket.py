@@ -15,12 +15,6 @@ ENDS = ("response.completed", "response.incomplete", "response.failed", "error")
 
 
 @pytest.fixture
-async def front(tmp_path):
-    async with serving_whole(tmp_path) as front:
-        yield front
-
-
-@pytest.fixture
 async def ws(front):
     async with front.client.ws_connect("/v1/responses") as ws:
         yield ws

@@ -4,21 +4,6 @@ import openai
 import pytest
 
 from tests.support.fake_engine import FakeReply
-from tests.support.whole_front import serving_whole
-
-
-@pytest.fixture
-async def front(tmp_path):
-    async with serving_whole(tmp_path) as front:
-        yield front
-
-
-@pytest.fixture
-async def client(front):
-    async with openai.AsyncOpenAI(
-        base_url=f"{front.base_url}/v1", api_key="any", max_retries=0
-    ) as client:
-        yield client
 
 
 async def test_a_response_is_made_read_and_deleted(front, client):

@@ -135,7 +135,7 @@ struct Level {
   // Blocks of outputs `begin` to `end`; [4 or 8 bits].
   void (*multiply_quantized[2])(const Quantized&, int64_t begin, int64_t end);
   void (*unpack[2][2])(const Unpacked&, int64_t begin, int64_t end);  // [..][float or bfloat16]
-  bool has_tiles;                              // or the following two do nothing
+  bool has_tiles[2];                           // or the following two are not to be called
   void (*fill_tile[2])(const Tiles&, int64_t tile);  // [float or bfloat16]
   // Blocks of outputs `begin` to `end`; [4 or 8 bits][float or bfloat16].
   void (*multiply_tiles[2][2])(const ByteWeights&, const Tiles&, int64_t begin, int64_t end,

@@ -27,7 +27,7 @@ const Level LEVEL_NAME(LEVEL) = {
     {quantize_inputs<float>, quantize_inputs<BFloat16>},
     {multiply_quantized<4>, multiply_quantized<8>},
     {{unpack<4, float>, unpack<4, BFloat16>}, {unpack<8, float>, unpack<8, BFloat16>}},
-    kHasTiles,
+    {kHasTiles[0], kHasTiles[1]},
     {fill_tile<float>, fill_tile<BFloat16>},
     {{multiply_tiles<4, float>, multiply_tiles<4, BFloat16>},
      {multiply_tiles<8, float>, multiply_tiles<8, BFloat16>}},

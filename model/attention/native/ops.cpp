@@ -266,7 +266,7 @@ STABLE_TORCH_LIBRARY(SPLICE_NAMESPACE, library) {
   library.def(
       "linear_bytes(Tensor(a!) output, Tensor input, Tensor weight, Tensor? bias, int bits, "
       "int level) -> ()");
-  library.def("multiplies_bytes(int level) -> bool");
+  library.def("multiplies_bytes(int bits, int level) -> bool");
   library.def("unpack(Tensor(a!) output, Tensor weight, int bits, int level) -> ()");
   library.def(
       "attend_step(Tensor(a!) kv, Tensor query, Tensor key, Tensor value, Tensor places, "

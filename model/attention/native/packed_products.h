@@ -67,7 +67,9 @@ inline void linear_quantized(Tensor output, const Tensor input, const Tensor wei
 }
 
 // Whether `linear_bytes` is more at a level than `linear_quantized`.
-inline bool multiplies_bytes(int64_t level) { return level_of(level).has_tiles; }
+inline bool multiplies_bytes(int64_t bits, int64_t level) {
+  return level_of(level).has_tiles[bits == 8];
+}
 
 // Memory for rows to be made ready in; it lasts until this thread's next call.
 inline void reserve(Tiles& tiles) {
@@ -86,7 +88,8 @@ inline void reserve(Tiles& tiles) {
 inline void linear_bytes(Tensor output, const Tensor input, const Tensor weight,
                          std::optional<Tensor> bias, int64_t bits, int64_t level) {
   const Level& chosen = level_of(level);
-  if (!chosen.has_tiles) return linear_quantized(output, input, weight, bias, bits, level);
+  if (!chosen.has_tiles[bits == 8])
+    return linear_quantized(output, input, weight, bias, bits, level);
   int64_t num_blocks = weight.size(0), size = input.element_size();
   bool is_half = size == 2;
   Tiles tiles{};

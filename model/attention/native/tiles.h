@@ -4,6 +4,9 @@
 // A group that has a much larger activation than is usual in its row, for which 8 bits would blur
 // the others, is multiplied twice: what its codes miss is codes once more.
 //
+// AVX-512 VNNI adds products of bytes up in 32 bits. Elsewhere the sums have 16, which hold a group's
+// products with weights of 4 bits; those of 8 are no faster than float32 there, and aren't taken.
+//
 // Weights are made bytes once for all rows, some blocks at a time, and stay in the nearest caches;
 // a tile of rows takes as many sums as there are registers for.
 
@@ -20,19 +23,26 @@ using splice::kTileRows;
 using splice::tile_parts;
 using splice::Tiles;
 
-#if defined(__AVX512VNNI__) && defined(__AVX512BF16__)
+#if defined(__AVX2__)
 
-constexpr bool kHasTiles = true;
+#if defined(__AVX512VNNI__)
+constexpr bool kHasTiles[2] = {true, true};  // for 4 and 8 bits
+#else
+constexpr bool kHasTiles[2] = {true, false};
+#endif
 
 // What a code may stand for at most, in root mean squares of the row; a coarser group is refined.
 constexpr float kCoarse = 0.035f;
 constexpr float kMostCode = 127;
 constexpr float kFiner = 254;  // codes miss half a step at most
 constexpr int kPieces = kGroup / kWidth;
+constexpr int kTileVectors = 2;  // of outputs that are multiplied together
 
 // One tile's rows while they are made ready.
 template <class T>
 struct Tile {
+  typedef int8_t Codes __attribute__((vector_size(kWidth)));
+
   const Tiles& call;
   int64_t first_row, first_part;
 
@@ -61,12 +71,12 @@ struct Tile {
       Ints rounded = (Ints)shifted - 0x4b400000;
       x[i] = steps - (shifted - 12582912.f);
       total += rounded;
-      _mm_storeu_si128((__m128i*)(call.codes + place * kGroup + i * kWidth),
-                       _mm512_cvtepi32_epi8((__m512i)rounded));
+      Codes part = __builtin_convertvector(rounded, Codes);
+      __builtin_memcpy(call.codes + place * kGroup + i * kWidth, &part, sizeof(part));
     }
     call.scales[place] = scale;
     // Of what the codes stand for, so that minima weigh the same numbers as codes do.
-    call.sums[place] = _mm512_reduce_add_epi32((__m512i)total) * scale;
+    call.sums[place] = sum(__builtin_convertvector(total, Floats)) * scale;
   }
 };
 
@@ -120,18 +130,18 @@ void fill_tile(const Tiles& call, int64_t index) {
   call.num_parts[index] = int32_t(num_parts);
 }
 
-// A group's weights of V blocks: a lane is four neighbouring inputs of one output. Codes with a
-// sign are 128 more than they are, which minima take back.
-template <int V>
+// A group's weights of N vectors of outputs: a lane is four neighbouring inputs of one output. Codes
+// with a sign are 128 more than they are, which minima take back.
+template <int N>
 struct Strip {
-  Ints codes[kSteps][V];
-  Floats scale[V], minimum[V];
+  Ints codes[kSteps][N];
+  Floats scale[N], minimum[N];
 };
 
 template <int BITS>
 inline Ints bytes_of(const uint8_t* step) {
   auto wide = [](const uint8_t* pairs) {
-    return (Ints)_mm512_cvtepu16_epi32(load_as<__m256i>(pairs));
+    return __builtin_convertvector(load_as<Halves>(pairs), Ints);
   };
   if constexpr (BITS == 4) {
     Ints both = wide(step);  // the first two inputs' in the low halves
@@ -141,80 +151,124 @@ inline Ints bytes_of(const uint8_t* step) {
   }
 }
 
-template <int BITS, int V>
-void fill_strip(const ByteWeights& call, int64_t num_groups, int64_t block, Strip<V>* to) {
+template <int BITS, int N>
+void fill_strip(const ByteWeights& call, int64_t num_groups, int64_t vector, Strip<N>* to) {
   constexpr int64_t kBytes = group_bytes(BITS), kStepBytes = kOutputs * 4 * BITS / 8;
-  for (int v = 0; v < V; ++v)
+  for (int n = 0; n < N; ++n) {
+    int64_t block = (vector + n) / kVectors, part = (vector + n) % kVectors;
     for (int64_t g = 0; g < num_groups; ++g) {
-      const uint8_t* group = call.weight + ((block + v) * num_groups + g) * kBytes;
+      const uint8_t* group = call.weight + (block * num_groups + g) * kBytes;
       for (int64_t step = 0; step < kSteps; ++step)
-        to[g].codes[step][v] = bytes_of<BITS>(group + step * kStepBytes);
+        to[g].codes[step][n] = bytes_of<BITS>(group + step * kStepBytes + 2 * part * kWidth);
       Scales<BITS> weights(group);
-      to[g].scale[v] = weights.scale[0];
-      to[g].minimum[v] = BITS == 4 ? weights.minimum[0] : weights.scale[0] * -128.f;
+      to[g].scale[n] = weights.scale[part];
+      to[g].minimum[n] = BITS == 4 ? weights.minimum[part] : weights.scale[part] * -128.f;
     }
+  }
 }
 
+inline Ints four_of(const int8_t* from) {
+  int32_t four;
+  __builtin_memcpy(&four, from, sizeof(four));
+  return four + Ints{};
+}
+
+#if defined(__AVX512VNNI__)
+
+typedef Ints Sums;  // of a group's products
+constexpr int kUnrolled = kSteps;
+
+inline Sums add_bytes(Sums sum, Ints weights, Ints inputs) {
+  return (Sums)_mm512_dpbusd_epi32((__m512i)sum, (__m512i)weights, (__m512i)inputs);
+}
+
+inline Ints whole_of(Sums sum) { return sum; }
+
+#else
+
+typedef Shorts Sums;
+constexpr int kUnrolled = 1;  // for more the compiler would want more registers than there are
+
+// At most 2 * 15 * 128 more, and that kSteps times.
+inline Sums add_bytes(Sums sum, Ints weights, Ints inputs) {
+#if defined(__AVX512F__)
+  return sum + (Sums)_mm512_maddubs_epi16((__m512i)weights, (__m512i)inputs);
+#else
+  return sum + (Sums)_mm256_maddubs_epi16((__m256i)weights, (__m256i)inputs);
+#endif
+}
+
+inline Ints whole_of(Sums sum) { return add_products(Ints{}, sum, Sums{} + 1); }
+
+#endif
+
 // One part of a tile's rows: codes [kTileRows, kGroup], scales and sums [kTileRows].
-template <int V>
-inline void multiply_part(const Strip<V>& strip, const int8_t* codes, const float* scales,
-                          const float* sums, Floats (&totals)[kTileRows][V]) {
-  Ints products[kTileRows][V] = {};
-#pragma GCC unroll 8
+template <int N>
+inline void multiply_part(const Strip<N>& strip, const int8_t* codes, const float* scales,
+                          const float* sums, Floats (&totals)[kTileRows][N]) {
+  Sums products[kTileRows][N] = {};
+#pragma GCC unroll kUnrolled
   for (int64_t step = 0; step < kSteps; ++step)
 #pragma GCC unroll 4
     for (int r = 0; r < kTileRows; ++r) {
-      int32_t four;
-      __builtin_memcpy(&four, codes + r * kGroup + 4 * step, sizeof(four));
+      Ints inputs = four_of(codes + r * kGroup + 4 * step);
 #pragma GCC unroll 2
-      for (int v = 0; v < V; ++v)
-        products[r][v] = (Ints)_mm512_dpbusd_epi32((__m512i)products[r][v],
-                                                   (__m512i)strip.codes[step][v],
-                                                   _mm512_set1_epi32(four));
+      for (int n = 0; n < N; ++n)
+        products[r][n] = add_bytes(products[r][n], strip.codes[step][n], inputs);
     }
 #pragma GCC unroll 4
   for (int r = 0; r < kTileRows; ++r)
 #pragma GCC unroll 2
-    for (int v = 0; v < V; ++v) {
-      totals[r][v] += __builtin_convertvector(products[r][v], Floats) * scales[r] * strip.scale[v];
-      totals[r][v] += strip.minimum[v] * sums[r];
+    for (int n = 0; n < N; ++n) {
+      Floats whole = __builtin_convertvector(whole_of(products[r][n]), Floats);
+      totals[r][n] += whole * scales[r] * strip.scale[n];
+      totals[r][n] += strip.minimum[n] * sums[r];
     }
 }
 
-inline void put_vector(float* to, __mmask16 exist, Floats x) {
-  _mm512_mask_storeu_ps(to, exist, (__m512)x);
-}
-inline void put_vector(BFloat16* to, __mmask16 exist, Floats x) {
-  _mm256_mask_storeu_epi16(to, exist, (__m256i)_mm512_cvtneps_pbh((__m512)x));
+// The first `count` of a vector, or all of it.
+template <class T>
+inline void put_vector(T* to, int64_t count, Floats x) {
+#if defined(__AVX512BF16__)
+  if constexpr (sizeof(T) == 2) {
+    auto exist = __mmask16((1u << min(count, kWidth)) - 1);
+    return _mm256_mask_storeu_epi16(to, exist, (__m256i)_mm512_cvtneps_pbh((__m512)x));
+  }
+#endif
+  if (count >= kWidth) {
+    for (int i = 0; i < kWidth; ++i) round_to(to[i], x[i]);
+  } else {
+    for (int i = 0; i < count; ++i) round_to(to[i], x[i]);
+  }
 }
 
-template <class T, int V>
-inline void put_tile(const ByteWeights& call, int64_t row, int64_t num_rows, int64_t block,
-                     const Floats (&totals)[kTileRows][V]) {
-  for (int v = 0; v < V; ++v) {
-    int64_t first = (block + v) * kOutputs, count = min(kOutputs, call.num_outputs - first);
+template <class T, int N>
+inline void put_tile(const ByteWeights& call, int64_t row, int64_t num_rows, int64_t vector,
+                     const Floats (&totals)[kTileRows][N]) {
+  for (int n = 0; n < N; ++n) {
+    int64_t first = (vector + n) * kWidth, count = call.num_outputs - first;
     Floats bias{};
     if (call.bias) bias = load_elements(static_cast<const T*>(call.bias) + first, count);
     T* to = static_cast<T*>(call.output) + row * call.num_outputs + first;
     for (int64_t r = 0; r < num_rows; ++r)
-      put_vector(to + r * call.num_outputs, __mmask16((1u << count) - 1), totals[r][v] + bias);
+      put_vector(to + r * call.num_outputs, count, totals[r][n] + bias);
   }
 }
 
-template <int BITS, class T, int V>
-void multiply_strip(const ByteWeights& call, const Tiles& x, int64_t block, void* scratch) {
-  auto* strips = static_cast<Strip<V>*>(scratch);
-  fill_strip<BITS, V>(call, x.num_groups, block, strips);
+template <int BITS, class T, int N>
+void multiply_strip(const ByteWeights& call, const Tiles& x, int64_t vector, void* scratch) {
+  auto* strips = static_cast<Strip<N>*>(scratch);
+  fill_strip<BITS, N>(call, x.num_groups, vector, strips);
   for (int64_t tile = 0; tile < x.num_tiles(); ++tile) {
     int64_t first = tile * tile_parts(x.num_groups);
-    Floats totals[kTileRows][V] = {};
+    Floats totals[kTileRows][N] = {};
     for (int64_t part = first; part < first + x.num_parts[tile]; ++part) {
       int64_t place = part * kTileRows;
-      multiply_part<V>(strips[x.groups[part]], x.codes + place * kGroup, x.scales + place,
+      multiply_part<N>(strips[x.groups[part]], x.codes + place * kGroup, x.scales + place,
                        x.sums + place, totals);
     }
     int64_t row = tile * kTileRows;
-    put_tile<T, V>(call, row, min(kTileRows, x.num_rows - row), block, totals);
+    put_tile<T, N>(call, row, min(kTileRows, x.num_rows - row), vector, totals);
   }
 }
 
@@ -222,15 +276,15 @@ void multiply_strip(const ByteWeights& call, const Tiles& x, int64_t block, void
 template <int BITS, class T>
 void multiply_tiles(const ByteWeights& call, const Tiles& x, int64_t begin, int64_t end,
                     void* scratch) {
-  int64_t block = begin;
-  for (; block + kTileBlocks <= end; block += kTileBlocks)
-    multiply_strip<BITS, T, kTileBlocks>(call, x, block, scratch);
-  for (; block < end; ++block) multiply_strip<BITS, T, 1>(call, x, block, scratch);
+  int64_t vector = begin * kVectors, behind = end * kVectors;
+  for (; vector + kTileVectors <= behind; vector += kTileVectors)
+    multiply_strip<BITS, T, kTileVectors>(call, x, vector, scratch);
+  for (; vector < behind; ++vector) multiply_strip<BITS, T, 1>(call, x, vector, scratch);
 }
 
 #else
 
-constexpr bool kHasTiles = false;
+constexpr bool kHasTiles[2] = {false, false};
 
 template <class T>
 void fill_tile(const Tiles&, int64_t) {}

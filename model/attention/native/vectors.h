@@ -53,9 +53,21 @@ inline void round_to(BFloat16& to, float x) {
   to.bits = is_nan ? 0x7fc0 : uint16_t((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 
+// Joins a vector's halves until one number is left.
+#if defined(__AVX2__) && !defined(__AVX512F__)
+template <class Join>
+inline float reduced(Floats x, Join join) {
+  __m128 y = join(_mm256_castps256_ps128((__m256)x), _mm256_extractf128_ps((__m256)x, 1));
+  y = join(y, _mm_movehl_ps(y, y));
+  return join(y, _mm_shuffle_ps(y, y, 1))[0];
+}
+#endif
+
 inline float sum(Floats x) {
 #if defined(__AVX512F__)
   return _mm512_reduce_add_ps((__m512)x);
+#elif defined(__AVX2__)
+  return reduced(x, [](__m128 a, __m128 b) { return a + b; });
 #else
   float total = x[0];
   for (int i = 1; i < kWidth; ++i) total += x[i];
@@ -66,6 +78,8 @@ inline float sum(Floats x) {
 inline float largest(Floats x) {
 #if defined(__AVX512F__)
   return _mm512_reduce_max_ps((__m512)x);
+#elif defined(__AVX2__)
+  return reduced(x, [](__m128 a, __m128 b) { return _mm_max_ps(a, b); });
 #else
   float most = x[0];
   for (int i = 1; i < kWidth; ++i) most = x[i] > most ? x[i] : most;

@@ -11,7 +11,7 @@ from torch import nn
 from model import quantized_linear
 from model.attention.cpu import levels
 from model.packed_weights import GROUP, Codes, pack, quantize
-from model.quantized_linear import MAX_ROWS, quantize_layer
+from model.quantized_linear import MAX_FLOAT_ROWS, MAX_ROWS, product_of, quantize_layer
 from tests.support.native_kernels import native_ops, threads
 
 every_width = pytest.mark.parametrize("bits", [4, 8])
@@ -167,8 +167,8 @@ class Noting:
         self.called.append("unpack")
         native_ops().unpack(*arguments)
 
-    def multiplies_bytes(self, level):
-        assert level == -1
+    def multiplies_bytes(self, bits, level):
+        assert (bits in (4, 8), level) == (True, -1)
         return self._multiplies_bytes
 
 
@@ -176,10 +176,10 @@ def test_only_levels_with_products_of_bytes_say_so():
     ops = native_ops()
     names = levels(ops)
 
-    assert [ops.multiplies_bytes(i) for i in range(len(names))] == [
-        name == "avx512_bf16" for name in names
-    ]
-    assert ops.multiplies_bytes(-1) == (names[-1] == "avx512_bf16")
+    four, eight = ([ops.multiplies_bytes(b, i) for i in range(len(names))] for b in (4, 8))
+    assert four == [name != "portable" for name in names]
+    assert eight == [name == "avx512_bf16" for name in names]
+    assert (ops.multiplies_bytes(4, -1), ops.multiplies_bytes(8, -1)) == (four[-1], eight[-1])
 
 
 @every_width
@@ -190,17 +190,19 @@ def test_many_rows_take_bytes_where_they_are_fastest_and_near_enough(
     monkeypatch, bits, dtype, multiplies_bytes, has_amx
 ):
     monkeypatch.setattr(quantized_linear, "_has_amx", lambda: has_amx)
-    codes, limit = quantize(torch.randn(20, 64), bits), MAX_ROWS[dtype]
+    takes_bytes = multiplies_bytes and (dtype is torch.float32 or not has_amx)
+    limit = MAX_ROWS if takes_bytes or dtype is torch.bfloat16 else MAX_FLOAT_ROWS
+    codes = quantize(torch.randn(20, 64), bits)
     layer = nn.Linear(64, 20, bias=bits == 4, dtype=dtype).requires_grad_(False)
     layer.weight.copy_(codes.weights())
     plain, ops = copy.deepcopy(layer), Noting(multiplies_bytes=multiplies_bytes)
 
-    quantize_layer(layer, pack(codes), ops, keeps_weight=False)
+    packed = pack(codes)
+    quantize_layer(layer, packed, product_of(packed, dtype, ops), keeps_weight=False)
 
     for shape in ((1, limit, 64), (1, limit + 1, 64), (2, limit, 64)):
         inputs = torch.randn(shape).to(dtype)
         torch.testing.assert_close(layer(inputs), plain(inputs), rtol=2e-2, atol=0.3)
     across = torch.randn(64, 2 * limit).to(dtype).t()
     torch.testing.assert_close(layer(across), plain(across), rtol=2e-2, atol=0.3)
-    takes_bytes = multiplies_bytes and dtype is torch.bfloat16 and not has_amx
     assert ops.called == ["few", *(["many" if takes_bytes else "unpack"] * 3)]

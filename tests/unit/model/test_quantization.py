@@ -1,5 +1,7 @@
 """What becomes of a model's weights: `auto`'s choices, what is refused, and what is done."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from transformers import AutoModelForCausalLM, GPT2Config
@@ -13,7 +15,7 @@ from model.gguf import PACKED
 from model.packed_weights import bits_of
 from model.provision import obtain
 from model.quantization import Plan, plan_quantization, quantize_model
-from model.quantized_linear import MAX_ROWS
+from model.quantized_linear import MAX_FLOAT_ROWS
 from model.weights import fingerprint, load_model, prepare
 from tests.support.native_kernels import native_ops
 from tests.support.tiny_folder import save_tiny_model
@@ -125,9 +127,32 @@ def test_other_arithmetic_makes_other_keys_and_values(prepared, monkeypatch, wha
 # Models
 
 
-def quantized(folder, wanted):
+class OnlyFew:
+    """The operators of a CPU that doesn't multiply bytes."""
+
+    def __getattr__(self, name):
+        return getattr(native_ops(), name)
+
+    def multiplies_bytes(self, _bits, _level):
+        return False
+
+
+def quantized(folder, wanted, ops=None):
     model = load_model(folder, torch.float32, CPU, "eager")
-    return model, quantize_model(model, plan_for(wanted, folder), quiet)
+    plan = plan_for(wanted, folder)
+    return model, quantize_model(model, replace(plan, ops=ops or plan.ops), quiet)
+
+
+def own_weights(model):
+    """How large what is left of each packed layer's own weight is, by its name's end."""
+    layers = [(n, m) for n, m in model.named_modules() if hasattr(m, "packed")]
+    return {n.rpartition(".")[2]: m.weight.numel() for n, m in layers}
+
+
+def error_of(model, plain_model, num_tokens):
+    ids = torch.arange(3, 3 + num_tokens)[None]
+    expected = plain_model(ids).logits
+    return (model(ids).logits - expected).norm() / expected.norm()
 
 
 def test_a_files_bits_are_kept_and_rows_without_whole_groups_stay(prepared):
@@ -159,33 +184,44 @@ def test_what_a_file_has_in_four_bits_gets_no_more_by_asking_for_eight(prepared)
 @pytest.mark.parametrize("wanted", [AUTO, INT8, INT4])
 def test_a_quantised_model_answers_much_as_before_and_alike_for_many_rows(prepared, wanted):
     plain_model = load_model(prepared.folder, torch.float32, CPU, "eager")
-    model, _ = quantized(prepared.folder, wanted)
-    limit = MAX_ROWS[torch.float32]
-    few, many = torch.arange(3, 3 + limit)[None], torch.arange(3, 4 + limit)[None]
+    model, _ = quantized(prepared.folder, wanted, OnlyFew())
 
     # Only what the file does not have in so few bits is further off than rounding, which random
     # weights of this size amplify.
-    error = (model(few).logits - plain_model(few).logits).norm() / plain_model(few).logits.norm()
+    error = error_of(model, plain_model, MAX_FLOAT_ROWS)
     assert 0 < error < (0.2 if wanted is INT4 else 0.02 if wanted is INT8 else 5e-3)
-    assert torch.equal(model(many).logits, plain_model(many).logits)
+    assert error_of(model, plain_model, MAX_FLOAT_ROWS + 1) == 0
 
 
-def test_where_memory_is_short_weights_go_but_for_the_embedding(prepared, monkeypatch):
+def test_where_bytes_are_multiplied_only_what_takes_none_keeps_its_own_weights(prepared):
+    bits = {name: bits for name, bits in kinds(quantized(prepared.folder, INT8)[0]) if bits}
+    plain_model = load_model(prepared.folder, torch.float32, CPU, "eager")
+    model, done = quantized(prepared.folder, INT8)
+
+    # The head's is the embedding.
+    ops = native_ops()
+    needing = {n for n, b in bits.items() if not ops.multiplies_bytes(b, -1)} | {"lm_head"}
+    assert {name for name, size in own_weights(model).items() if size} == needing
+    assert done.kept_bytes == 4 * sum(
+        m.weight.numel() for m in model.modules() if hasattr(m, "packed")
+    )
+    # Random weights of this size amplify what 8 bits of an activation miss; docs/exactness.md has
+    # what they do to a real model.
+    assert 0 < error_of(model, plain_model, MAX_FLOAT_ROWS + 1) < 0.3
+
+
+def test_where_memory_is_short_weights_go_but_for_the_embedding(prepared, monkeypatch, caplog):
     monkeypatch.setattr(quantization, "_KEPT_SHARE", 0.0)
     plain_model = load_model(prepared.folder, torch.float32, CPU, "eager")
-    many = torch.arange(3, 103)[None]
 
-    model, done = quantized(prepared.folder, AUTO)
+    model, done = quantized(prepared.folder, AUTO, OnlyFew())
 
-    assert not done.keeps_weights
-    sizes = {
-        n.rpartition(".")[2]: m.weight.numel()
-        for n, m in model.named_modules()
-        if hasattr(m, "packed")
-    }
-    assert {n for n, size in sizes.items() if size} == {"lm_head"}
-    assert model.get_output_embeddings().weight is model.get_input_embeddings().weight
-    torch.testing.assert_close(model(many).logits, plain_model(many).logits, rtol=1e-4, atol=1e-4)
+    assert "memory is short" in caplog.text
+    assert {name for name, size in own_weights(model).items() if size} == {"lm_head"}
+    embedding = model.get_input_embeddings().weight
+    assert model.get_output_embeddings().weight is embedding
+    assert done.kept_bytes == 4 * embedding.numel()
+    assert error_of(model, plain_model, 100) < 1e-4
 
 
 def test_a_model_without_plain_linear_layers_is_refused_by_its_type():

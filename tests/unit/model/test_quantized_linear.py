@@ -10,10 +10,10 @@ from torch import nn
 
 from model.attention.cpu import levels
 from model.packed_weights import GROUP, Codes, pack, quantize
-from model.quantized_linear import MAX_ROWS, quantize_layer
+from model.quantized_linear import MAX_FLOAT_ROWS, Product, product_of, quantize_layer
 from tests.support.native_kernels import native_ops, threads
 
-LIMIT = MAX_ROWS[torch.float32]
+LIMIT = MAX_FLOAT_ROWS
 every_width = pytest.mark.parametrize("bits", [4, 8])
 every_dtype = pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 
@@ -135,7 +135,7 @@ class Noting:
         self.num_unpacked += 1
         native_ops().unpack(output, packed, bits, level)
 
-    def multiplies_bytes(self, level):
+    def multiplies_bytes(self, bits, level):
         return False
 
 
@@ -155,7 +155,8 @@ def test_a_few_rows_take_packed_weights_and_more_the_layers_own(bits, keeps_weig
     layer = layer_with(codes, bias=bias, dtype=torch.float32)
     plain = copy.deepcopy(layer)
 
-    quantize_layer(layer, pack(codes), ops, keeps_weight=keeps_weight)
+    packed = pack(codes)
+    quantize_layer(layer, packed, product_of(packed, torch.float32, ops), keeps_weight=keeps_weight)
 
     for shape in ((64,), (1, 1, 64), (1, LIMIT, 64), (1, LIMIT + 1, 64), (2, LIMIT, 64)):
         inputs = torch.randn(shape)
@@ -172,7 +173,8 @@ def test_a_few_rows_take_packed_weights_and_more_the_layers_own(bits, keeps_weig
 def test_a_program_can_capture_the_layer(bits):
     codes = quantize(torch.randn(20, 64), bits)
     layer = layer_with(codes, bias=True, dtype=torch.float32)
-    quantize_layer(layer, pack(codes), native_ops(), keeps_weight=True)
+    product = Product(native_ops(), bits, LIMIT, takes_bytes=False)
+    quantize_layer(layer, pack(codes), product, keeps_weight=True)
     rows = torch.export.Dim("rows", min=2, max=LIMIT)
 
     captured = torch.export.export(
