@@ -13,9 +13,10 @@ that is not this program's.
 import asyncio
 import threading  # noqa: TID251 (only to wait for the driver's threads)
 import weakref
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, nullcontext
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 from alembic import command
@@ -30,6 +31,7 @@ from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker, create_asyn
 from sqlalchemy.pool import ConnectionPoolEntry
 
 import migrations
+from sessions import sqlite_driver
 from sessions.errors import ForeignDatabaseError, StoreUnavailableError
 from sessions.search_index import SearchKind, forget_deleted, prepare
 from sessions.session_events import CHANGED
@@ -73,7 +75,7 @@ class Database:
             parsed = _read_only(parsed)
         try:
             # Errors name the statement and never its values, which are what people wrote.
-            self._engine = create_async_engine(parsed, hide_parameters=True, **_pool_of(parsed))
+            self._engine = create_async_engine(parsed, hide_parameters=True, **_options_of(parsed))
         except (NoSuchModuleError, ImportError) as exc:
             raise StoreUnavailableError(f"no driver for {parsed.drivername}: {exc}") from exc
         if is_read_only:
@@ -88,10 +90,19 @@ class Database:
             prepare_connection = _leave_alone if is_read_only else _prepare_sqlite_connection
             event.listen(self._engine.sync_engine, "connect", prepare_connection)
             event.listen(self._engine.sync_engine, "begin", _begin_sqlite)
-        self._writers = async_sessionmaker(self._engine, expire_on_commit=False)
-        # The same pool; the option only tells `_begin_sqlite` that no lock is needed.
-        reader = self._engine.execution_options(read_only=True)
-        self._readers = async_sessionmaker(reader, expire_on_commit=False)
+        self._writers = self._brief_and_not(read_only=False)
+        self._readers = self._brief_and_not(read_only=True)
+
+    def _brief_and_not(self, *, read_only: bool) -> Mapping[bool, async_sessionmaker[AsyncSession]]:
+        """What opens transactions, by whether they are brief. All have the same pool: the options
+        only tell `_begin_sqlite`."""
+        return {
+            is_brief: async_sessionmaker(
+                self._engine.execution_options(read_only=read_only, is_brief=is_brief),
+                expire_on_commit=False,
+            )
+            for is_brief in (False, True)
+        }
 
     async def migrate(self) -> None:
         """Bring the schema to head, and the search's index; a database already there is left as
@@ -150,32 +161,41 @@ class Database:
                 await connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)")
 
     @asynccontextmanager
-    async def reading(self) -> AsyncIterator[AsyncSession]:
-        """A transaction that only reads; it never waits for a writer on SQLite."""
+    async def reading(self, *, is_brief: bool = False) -> AsyncIterator[AsyncSession]:
+        """A transaction that only reads; it never waits for a writer on SQLite.
+
+        One that `is_brief` asks for a few rows by their keys: on SQLite it may hold the event loop
+        for a millisecond rather than wait for a thread at each step.
+        """
         with _translated():
-            async with self._readers() as tx, tx.begin():
+            async with self._readers[is_brief]() as tx, tx.begin():
                 yield tx
 
     @asynccontextmanager
-    async def writing(self) -> AsyncIterator[AsyncSession]:
-        """A transaction, durable when the block is left without an exception.
+    async def writing(self, *, is_brief: bool = False) -> AsyncIterator[AsyncSession]:
+        """A transaction, durable when the block is left without an exception; `is_brief` as in
+        `reading`, the waits for the lock and the disk excepted.
 
         An IntegrityError is let through: only the caller knows what a broken constraint means.
         """
         with _translated():
-            async with self._write_lock, self._writers() as tx, tx.begin():
+            async with self._write_lock, self._writers[is_brief]() as tx, tx.begin():
                 yield tx
         self.signals.fire(tx.info.get(CHANGED, ()))
 
 
-def _pool_of(url: URL) -> dict[str, int]:
-    """How many connections there may be, where that is ours to say.
+def _options_of(url: URL) -> dict[str, Any]:
+    """How connections are made, and how many there may be, where that is ours to say.
 
     Each of SQLite's has a thread, and the event loop stands still until a new one has begun: so
     none is closed for being one too many and begun again at the next request.
     """
-    is_file = url.get_backend_name() == "sqlite" and url.database not in (None, "", ":memory:")
-    return {"pool_size": MAX_SQLITE_CONNECTIONS, "max_overflow": 0} if is_file else {}
+    if url.get_backend_name() != "sqlite":
+        return {}
+    options: dict[str, Any] = {"connect_args": {"async_creator_fn": sqlite_driver.connect}}
+    if url.database not in (None, "", ":memory:"):
+        options.update(pool_size=MAX_SQLITE_CONNECTIONS, max_overflow=0)
+    return options
 
 
 def _join(threads: list[threading.Thread]) -> None:
@@ -223,8 +243,11 @@ def _begin_sqlite(connection: Connection) -> None:
     options = connection.get_execution_options()
     if options.get("is_bare", False):
         return  # what is asked then can't be asked within a transaction
-    is_read_only = options.get("read_only", False)
-    connection.exec_driver_sql("BEGIN DEFERRED" if is_read_only else "BEGIN IMMEDIATE")
+    driver = connection.connection.driver_connection
+    assert isinstance(driver, sqlite_driver.Connection), "as `_options_of` has it"
+    driver.begin(
+        is_reading=options.get("read_only", False), is_brief=options.get("is_brief", False)
+    )
 
 
 def alembic_config(connection: Connection) -> Config:

@@ -53,7 +53,7 @@ class SessionStore(TitleStore, ManifestStore):
 
     async def session(self, owner: OwnerId, session_id: SessionId) -> Session:
         """Raises SessionNotFoundError also for another owner's, and for a deleted one."""
-        async with self._database.reading() as tx:
+        async with self._database.reading(is_brief=True) as tx:
             row = await session_row(tx, owner, session_id)
             active = await _active_turns(tx, [row.id])
             return rows.to_session(row, active.get(row.id, ()))
@@ -83,13 +83,13 @@ class SessionStore(TitleStore, ManifestStore):
 
     async def clock_at(self, session_id: SessionId) -> datetime:
         """What the session's chat template is told the time is."""
-        async with self._database.reading() as tx:
+        async with self._database.reading(is_brief=True) as tx:
             query = select(SessionRow.clock_at).where(SessionRow.id == session_id)
             return (await tx.scalars(query)).one()
 
     async def written_with(self, turn_id: TurnId) -> tuple[str, str]:
         """The model that a turn's tokens are of, and its fingerprint."""
-        async with self._database.reading() as tx:
+        async with self._database.reading(is_brief=True) as tx:
             return await _written_with(tx, turn_id)
 
     async def sessions(self, owner: OwnerId, wanted: SessionFilter) -> Page:

@@ -69,7 +69,7 @@ class Store(ItemStore):
 
         A deleted session's turns can be read as long as a fork that came after them lives.
         """
-        async with self._database.reading() as tx:
+        async with self._database.reading(is_brief=True) as tx:
             row = await tx.get(ResponseRow, turn_id)
             session = await tx.get(SessionRow, row.session_id) if row is not None else None
             if row is None or session is None or session.owner_id != owner or row.deleted_at:
@@ -82,7 +82,7 @@ class Store(ItemStore):
 
     async def any_turn(self, turn_id: TurnId) -> Turn:
         """A turn whoever owns it, for the code that runs it; it must exist."""
-        async with self._database.reading() as tx:
+        async with self._database.reading(is_brief=True) as tx:
             return (await _to_turns(tx, [await tx.get_one(ResponseRow, turn_id)]))[0]
 
     async def path(self, turn_id: TurnId) -> tuple[Turn, ...]:
@@ -123,7 +123,7 @@ class Store(ItemStore):
         query = select(ResponseRow).where(
             ResponseRow.session_id == session_id, ResponseRow.client_turn_id == client_turn_id
         )
-        async with self._database.reading() as tx:
+        async with self._database.reading(is_brief=True) as tx:
             row = (await tx.scalars(query)).one_or_none()
             if row is None:
                 return None
@@ -165,7 +165,7 @@ class Store(ItemStore):
         when somebody wrote first: then everything must be read again.
         """
         try:
-            async with self._database.writing() as tx:
+            async with self._database.writing(is_brief=True) as tx:
                 await move_head(tx, new)
                 await _insert(tx, new)
                 if not new.turn.status.is_active:
@@ -187,7 +187,7 @@ class Store(ItemStore):
             "delta_lengths": checkpoint.pieces,
             "lease_until": lease.until,
         }
-        async with self._database.writing() as tx:
+        async with self._database.writing(is_brief=True) as tx:
             if not await update_owned(tx, lease, values):
                 return False
             await set_ids(tx, lease.turn_id, checkpoint.ids)
@@ -196,7 +196,7 @@ class Store(ItemStore):
     async def end_turn(self, lease: Lease, turn: Turn, ids: tuple[int, ...]) -> bool:
         """Write a turn's end, its reply and its ids; False when it is no longer ours."""
         assert not turn.status.is_active, turn.status
-        async with self._database.writing() as tx:
+        async with self._database.writing(is_brief=True) as tx:
             if not await update_owned(tx, lease, rows.ending_values(turn)):
                 return False
             await set_ids(tx, turn.id, ids)
@@ -210,7 +210,7 @@ class Store(ItemStore):
             .where(ResponseRow.id.in_(turn_ids), ResponseRow.runner_id == runner_id, is_active())
             .values(lease_until=until)
         )
-        async with self._database.writing() as tx:
+        async with self._database.writing(is_brief=True) as tx:
             await tx.execute(statement)
 
     async def interrupt_abandoned(

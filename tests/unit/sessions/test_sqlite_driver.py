@@ -1,0 +1,154 @@
+"""Trips to a connection's thread: how many a transaction makes, and that none is overtaken."""
+
+import asyncio
+import threading
+
+import pytest
+from sqlalchemy import text
+from sqlalchemy.exc import IntegrityError
+
+from sessions import sqlite_driver
+from sessions.database import Database
+
+COUNT = text("SELECT count(*) FROM owners")
+INSERT = text("INSERT INTO owners (id, created_at) VALUES (:id, '2026-01-01')")
+both = pytest.mark.parametrize("is_brief", [True, False])
+
+
+@pytest.fixture
+async def database(tmp_path):
+    """SQLite's, whatever others are tested on; with a connection that is there."""
+    database = Database(f"sqlite:///{tmp_path / 'splice.db'}")
+    await database.migrate()
+    yield database
+    await database.close()
+
+
+@pytest.fixture
+def trips(monkeypatch):
+    """What was sent to a connection's thread."""
+    sent = []
+    send = sqlite_driver.Connection._execute
+
+    async def noting(self, function, *arguments, **named):
+        sent.append(function)
+        return await send(self, function, *arguments, **named)
+
+    monkeypatch.setattr(sqlite_driver.Connection, "_execute", noting)
+    return sent
+
+
+async def owners(database):
+    async with database.reading() as tx:
+        return (await tx.scalars(COUNT)).one()
+
+
+@pytest.mark.parametrize(("is_brief", "expected"), [(True, 1), (False, 4)])
+async def test_a_brief_reader_waits_for_its_first_statement_alone(
+    database, trips, is_brief, expected
+):
+    async with database.reading(is_brief=is_brief) as tx:
+        for _ in range(3):
+            assert (await tx.scalars(COUNT)).one() == 0
+
+    assert len(trips) == expected
+
+
+@pytest.mark.parametrize(("is_brief", "expected"), [(True, 2), (False, 4)])
+async def test_a_brief_writer_waits_for_the_lock_and_the_disk(database, trips, is_brief, expected):
+    async with database.writing(is_brief=is_brief) as tx:
+        for name in "abc":
+            await tx.execute(INSERT, {"id": name})
+
+    assert len(trips) == expected
+    assert await owners(database) == 3
+
+
+@both
+async def test_a_transaction_that_asks_nothing_begins_nothing(database, trips, is_brief):
+    async with database.reading(is_brief=is_brief) as tx:
+        await tx.connection()
+
+    assert len(trips) == (0 if is_brief else 1)
+
+
+async def test_what_is_large_is_stored_on_a_trip(database, trips):
+    threads = []
+    async with database.writing(is_brief=True) as tx:
+        await tx.scalars(COUNT)
+        connection = await (await tx.connection()).get_raw_connection()
+        connection.driver_connection._conn.create_function(
+            "noted", 1, lambda value: threads.append(threading.current_thread()) or value
+        )
+        for size in (10, sqlite_driver.LARGE + 1):
+            await tx.execute(text("SELECT noted(:value)"), {"value": "x" * size})
+
+    here, there = threads
+    assert here is threading.current_thread()
+    assert there is not here
+    assert len(trips) == 3  # and the first statement, and the commit
+
+
+@both
+async def test_a_statement_that_fails_leaves_nothing_of_its_transaction(database, is_brief):
+    async def write() -> None:
+        async with database.writing(is_brief=is_brief) as tx:
+            for name in "aba":
+                await tx.execute(INSERT, {"id": name})
+
+    with pytest.raises(IntegrityError):
+        await write()
+
+    assert await owners(database) == 0
+
+
+@both
+async def test_who_is_cancelled_on_a_trip_leaves_nothing_and_the_next_waits(database, is_brief):
+    begun, go_on = threading.Event(), threading.Event()
+
+    def wait(_value):
+        begun.set()
+        assert go_on.wait(20)
+        return 1
+
+    async def write() -> None:
+        async with database.writing(is_brief=is_brief) as tx:
+            connection = await (await tx.connection()).get_raw_connection()
+            connection.driver_connection._conn.create_function("wait", 1, wait)
+            # The first statement, which makes a trip in any case.
+            await tx.execute(text("INSERT INTO owners (id, created_at) VALUES ('a', wait(1))"), {})
+
+    writer = asyncio.create_task(write())
+    assert await asyncio.to_thread(begun.wait, 20)
+    writer.cancel()
+    asyncio.get_running_loop().call_later(0.1, go_on.set)
+    with pytest.raises(asyncio.CancelledError):
+        await writer
+
+    assert await owners(database) == 0
+    async with database.writing(is_brief=is_brief) as tx:
+        await tx.execute(INSERT, {"id": "b"})
+    assert await owners(database) == 1
+
+
+async def test_a_brief_reader_sees_one_state_of_the_database(database):
+    async with database.reading(is_brief=True) as tx:
+        assert (await tx.scalars(COUNT)).one() == 0
+        async with database.writing(is_brief=True) as writer:
+            await writer.execute(INSERT, {"id": "a"})
+        assert (await tx.scalars(COUNT)).one() == 0
+
+    assert await owners(database) == 1
+
+
+async def test_brief_writers_take_turns(database):
+    async def write(name: str) -> None:
+        async with database.writing(is_brief=True) as tx:
+            before = (await tx.scalars(COUNT)).one()
+            await asyncio.sleep(0)
+            await tx.execute(INSERT, {"id": name})
+            assert (await tx.scalars(COUNT)).one() == before + 1
+
+    await asyncio.gather(*(write(str(n)) for n in range(12)))
+
+    assert await owners(database) == 12
