@@ -5,16 +5,23 @@ as `fast` mode serves it here, in this device's dtype, with its attention backen
 weights that `--quantization` stands for, through the paged cache, most of it in chunks and the end
 as decoding rows. What differs at each position is the Kullback-Leibler divergence of the two
 distributions. Exits with 1 above the stated limits.
+
+`--peer NAME=URL` measures a running llama.cpp server with the same file against
+the same float32, too, at each fifth position, and Splice once more at these alone.
 """
 
 import argparse
+import asyncio
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 import torch
 from transformers import AutoTokenizer
 
+from benchmarks.multiturn import named_url
+from benchmarks.peer_logits import peer_log_probs
 from model.assembly import choose_backend, choose_device, choose_dtype, load_served
 from model.attention.base import IMPLEMENTATION, register
 from model.config import Device, EngineConfig, Mode, Quantization
@@ -28,6 +35,7 @@ TEXT = Path(__file__).with_name("fixed_text.txt")
 CHUNK = 96
 NUM_DECODED = 64
 NUM_AT_ONCE = 4
+PEER_STRIDE = 5
 MODELS = Path("data/models")
 
 
@@ -57,6 +65,35 @@ BOUNDS = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AtSome:
+    """What was measured at some positions, of Splice or a peer."""
+
+    name: str
+    num_positions: int
+    mean: float
+    p99: float
+    same_top: float
+
+    @classmethod
+    def of(cls, name: str, truth: torch.Tensor, logits: torch.Tensor) -> Self:
+        """From logits, or what differs from them by a constant a row, `[T, V]`."""
+        nats = divergence(truth, logits)
+        return cls(
+            name=name,
+            num_positions=len(nats),
+            mean=nats.mean().item(),
+            p99=nats.quantile(0.99).item(),
+            same_top=(truth.argmax(-1) == logits.argmax(-1)).double().mean().item(),
+        )
+
+    def __str__(self) -> str:
+        return (
+            f"{self.name}, {self.num_positions} positions: mean {self.mean:.2g} nats, "
+            f"p99 {self.p99:.2g}, the same likeliest token at {self.same_top:.1%}"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
     """Divergences over the text, in nats, and how often the likeliest token is the same."""
 
@@ -71,6 +108,7 @@ class Measured:
     p99: float
     worst: float
     same_top: float
+    peers: tuple["AtSome", ...] = ()
 
     @property
     def numbers(self) -> str:
@@ -108,14 +146,18 @@ def main(arguments: list[str]) -> int:
         help="the last tokens, which are read as decoding rows; all with a large number",
     )
     parser.add_argument("--models-dir", type=Path, default=MODELS)
+    parser.add_argument("--peer", type=named_url, action="append", default=[], metavar="NAME=URL")
     options = parser.parse_args(arguments)
     measured = measure(
         options.models_dir,
         Device(options.device),
         Quantization(options.quantization),
         options.decoded,
+        options.peer,
     )
     print(measured)
+    for at_some in measured.peers:
+        print(at_some)
     if measured.dtype is torch.float32:
         print("This device has no bfloat16: what is no product of bytes is in float32 here, too.")
     return 0 if measured.is_within_bound else 1
@@ -126,6 +168,7 @@ def measure(
     device_name: Device = Device.AUTO,
     quantization: Quantization = Quantization.AUTO,
     num_decoded: int = NUM_DECODED,
+    peers: Sequence[tuple[str, str]] = (),
 ) -> Measured:
     """Load the embedded model twice, one after the other; the first time this fetches it."""
     register()
@@ -152,7 +195,24 @@ def measure(
         p99=nats.quantile(0.99).item(),
         worst=nats.max().item(),
         same_top=(truth.argmax(-1) == logits.argmax(-1)).double().mean().item(),
+        peers=tuple(_at_some(peers, token_ids, truth, logits)),
     )
+
+
+def _at_some(
+    peers: Sequence[tuple[str, str]],
+    token_ids: Sequence[int],
+    truth: torch.Tensor,
+    logits: torch.Tensor,
+) -> Iterator[AtSome]:
+    """Splice and each peer where peers are asked; nothing without any."""
+    if peers:
+        positions = range(0, len(token_ids), PEER_STRIDE)
+        some = list(positions)
+        yield AtSome.of("Splice", truth[some], logits[some])
+        for name, url in peers:
+            log_probs = asyncio.run(peer_log_probs(url, token_ids, positions, truth.shape[-1]))
+            yield AtSome.of(name, truth[some], log_probs)
 
 
 def divergence(truth: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
