@@ -65,50 +65,46 @@ BOUNDS = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AtSome:
-    """What was measured at some positions, of Splice or a peer."""
+class Spread:
+    """Divergences at some positions, in nats, and how often the likeliest token is the same."""
 
-    name: str
     num_positions: int
     mean: float
     p99: float
+    worst: float
     same_top: float
 
     @classmethod
-    def of(cls, name: str, truth: torch.Tensor, logits: torch.Tensor) -> Self:
+    def of(cls, truth: torch.Tensor, logits: torch.Tensor) -> Self:
         """From logits, or what differs from them by a constant a row, `[T, V]`."""
         nats = divergence(truth, logits)
         return cls(
-            name=name,
             num_positions=len(nats),
             mean=nats.mean().item(),
             p99=nats.quantile(0.99).item(),
+            worst=nats.max().item(),
             same_top=(truth.argmax(-1) == logits.argmax(-1)).double().mean().item(),
         )
 
     def __str__(self) -> str:
         return (
-            f"{self.name}, {self.num_positions} positions: mean {self.mean:.2g} nats, "
-            f"p99 {self.p99:.2g}, the same likeliest token at {self.same_top:.1%}"
+            f"{self.num_positions} positions: mean {self.mean:.2g} nats, p99 {self.p99:.2g}, "
+            f"worst {self.worst:.2g}, the same likeliest token at {self.same_top:.1%}"
         )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """Divergences over the text, in nats, and how often the likeliest token is the same."""
+    """What was measured of Splice, and where peers were asked, of it and them at some positions."""
 
     device: str
     dtype: torch.dtype
     attention: str
     quantization: str
     is_in_bytes: bool  # whether any activations had 8 bits
-    num_tokens: int
     num_decoded: int
-    mean: float
-    p99: float
-    worst: float
-    same_top: float
-    peers: tuple["AtSome", ...] = ()
+    spread: Spread
+    compared: dict[str, Spread]
 
     @property
     def numbers(self) -> str:
@@ -121,17 +117,16 @@ class Measured:
     def is_within_bound(self) -> bool:
         """Whether these numbers' limits are kept; not when something isn't a number."""
         bound = BOUNDS[self.numbers]
-        return self.mean <= bound.mean and self.p99 <= bound.p99
+        return self.spread.mean <= bound.mean and self.spread.p99 <= bound.p99
 
     def __str__(self) -> str:
         bound = BOUNDS[self.numbers]
-        return (
+        lines = [
             f"{self.device}, {str(self.dtype).removeprefix('torch.')}, {self.attention} attention, "
-            f"quantization {self.quantization}, {self.num_tokens} tokens, {self.num_decoded} of "
-            f"them as decoding rows: mean {self.mean:.2g} nats (limit {bound.mean:g}), "
-            f"p99 {self.p99:.2g} (limit {bound.p99:g}), worst {self.worst:.2g}, "
-            f"the same likeliest token at {self.same_top:.1%}"
-        )
+            f"quantization {self.quantization}, {self.num_decoded} tokens as decoding rows; "
+            f"{self.spread} (limits {bound.mean:g} and {bound.p99:g})"
+        ]
+        return "\n".join(lines + [f"{name}, {spread}" for name, spread in self.compared.items()])
 
 
 def main(arguments: list[str]) -> int:
@@ -156,8 +151,6 @@ def main(arguments: list[str]) -> int:
         options.peer,
     )
     print(measured)
-    for at_some in measured.peers:
-        print(at_some)
     if measured.dtype is torch.float32:
         print("This device has no bfloat16: what is no product of bytes is in float32 here, too.")
     return 0 if measured.is_within_bound else 1
@@ -181,38 +174,37 @@ def measure(
     served = load_served(config, _folder(models_dir, dtype), backend, print)
     steps = list(_steps(token_ids, num_decoded))
     logits = paged_logits(served.model, ModelShape.of(served.model), backend, token_ids, steps)
-    nats = divergence(truth, logits)
-    has_many = num_decoded < len(token_ids)
+    num_rows = max(sum(map(len, step)) for step in steps)
     return Measured(
         device=torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU",
         dtype=dtype,
         attention=backend.name,
         quantization=served.quantization,
-        is_in_bytes=has_many and any(p.takes_bytes for p in products_of(served.model)),
+        is_in_bytes=any(
+            product.takes_bytes and num_rows > product.max_rows
+            for product in products_of(served.model)
+        ),
         num_decoded=min(num_decoded, len(token_ids)),
-        num_tokens=len(token_ids),
-        mean=nats.mean().item(),
-        p99=nats.quantile(0.99).item(),
-        worst=nats.max().item(),
-        same_top=(truth.argmax(-1) == logits.argmax(-1)).double().mean().item(),
-        peers=tuple(_at_some(peers, token_ids, truth, logits)),
+        spread=Spread.of(truth, logits),
+        compared=dict(_compared(peers, token_ids, truth, logits)),
     )
 
 
-def _at_some(
+def _compared(
     peers: Sequence[tuple[str, str]],
     token_ids: Sequence[int],
     truth: torch.Tensor,
     logits: torch.Tensor,
-) -> Iterator[AtSome]:
+) -> Iterator[tuple[str, Spread]]:
     """Splice and each peer where peers are asked; nothing without any."""
-    if peers:
-        positions = range(0, len(token_ids), PEER_STRIDE)
-        some = list(positions)
-        yield AtSome.of("Splice", truth[some], logits[some])
-        for name, url in peers:
-            log_probs = asyncio.run(peer_log_probs(url, token_ids, positions, truth.shape[-1]))
-            yield AtSome.of(name, truth[some], log_probs)
+    if not peers:
+        return
+    positions = range(0, len(token_ids), PEER_STRIDE)
+    some = list(positions)
+    yield "Splice", Spread.of(truth[some], logits[some])
+    for name, url in peers:
+        log_probs = asyncio.run(peer_log_probs(url, token_ids, positions, truth.shape[-1]))
+        yield name, Spread.of(truth[some], log_probs)
 
 
 def divergence(truth: torch.Tensor, other: torch.Tensor) -> torch.Tensor:

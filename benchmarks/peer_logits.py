@@ -20,9 +20,9 @@ async def peer_log_probs(
             body = _asking(token_ids[: position + 1], vocab_size)
             async with client.post(f"{url}/completion", json=body) as answer:
                 told = (await answer.json())["completion_probabilities"][0]["top_logprobs"]
+            if len(told) != vocab_size:
+                raise RuntimeError(f"{url} told {len(told)} of {vocab_size} tokens' probabilities")
             row[[entry["id"] for entry in told]] = torch.tensor([e["logprob"] for e in told])
-    if found.isnan().any():
-        raise RuntimeError(f"{url} told {len(told)} of {vocab_size} tokens' probabilities")
     return found
 
 

@@ -7,7 +7,7 @@ depend on how many rows a step has, which `exact` mode excludes.
 """
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -127,15 +127,17 @@ def quantize_model(model: PreTrainedModel, plan: Plan, on_progress: OnProgress) 
             "--quantization none"
         )
     products = {n: product_of(w, linear[n].weight.dtype, plan.ops) for n, w in chosen.items()}
-    needing = {n for n, product in products.items() if not product.takes_bytes}
-    if not _fits_beside(linear[name] for name in needing):
+    embedding = model.get_input_embeddings().weight
+    tied = {name for name in chosen if linear[name].weight is embedding}  # which is needed anyhow
+    own = {name: _size(linear[name].weight) for name in chosen.keys() - tied}
+    needing = {name for name in own if not products[name].takes_bytes}
+    available = psutil.virtual_memory().available + sum(own.values())  # were all let go
+    if sum(own[name] for name in needing) > _KEPT_SHARE * available:
         logger.warning("memory is short: many rows wait for weights to be unpacked each time")
         needing.clear()
-    embedding = model.get_input_embeddings().weight
     for name, weight in chosen.items():
-        layer = linear[name]
-        is_tied = layer.weight is embedding  # which is needed anyhow
-        quantize_layer(layer, weight, products[name], keeps_weight=name in needing or is_tied)
+        keeps_weight = name in needing or name in tied
+        quantize_layer(linear[name], weight, products[name], keeps_weight=keeps_weight)
     return Quantized(
         num_layers=len(chosen),
         num_linear=len(linear),
@@ -152,12 +154,6 @@ def _load(path: Path) -> dict[str, torch.Tensor]:
     except (OSError, SafetensorError, ValueError) as exc:
         raise ModelLoadError(f"the packed weights {path} can't be read: {exc}; remove it") from exc
     return packed
-
-
-def _fits_beside(layers: Iterable[nn.Linear]) -> bool:
-    """Whether the layers' own weights, which are loaded already, may stay."""
-    kept = sum(_size(layer.weight) for layer in layers)
-    return bool(kept <= _KEPT_SHARE * (psutil.virtual_memory().available + kept))
 
 
 def _size(tensor: torch.Tensor) -> int:

@@ -80,9 +80,9 @@ class Product:
 def product_of(packed: torch.Tensor, dtype: torch.dtype, ops: QuantizedOps) -> Product:
     """What is fastest here for packed weights and what the layer computes in. Torch multiplies
     bfloat16 far quicker where the CPU has tiles (AMX)."""
-    bits, is_wide = bits_of(packed), dtype is torch.float32
-    takes_bytes = ops.multiplies_bytes(bits, -1) and (is_wide or not _has_amx())
-    max_rows = MAX_FLOAT_ROWS if is_wide and not takes_bytes else MAX_ROWS
+    bits, is_float = bits_of(packed), dtype is torch.float32
+    takes_bytes = ops.multiplies_bytes(bits, -1) and (is_float or not _has_amx())
+    max_rows = MAX_FLOAT_ROWS if is_float and not takes_bytes else MAX_ROWS
     return Product(ops, bits, max_rows, takes_bytes)
 
 
@@ -94,7 +94,7 @@ def quantize_layer(
     layer.register_buffer("packed", packed, persistent=False)
     if not keeps_weight:
         layer.weight = nn.Parameter(layer.weight.new_empty(0), requires_grad=False)
-    layer.forward = partial(_forward, layer, product)  # type: ignore[method-assign]
+    layer.forward = partial(_forward, layer, product=product)  # type: ignore[method-assign]
 
 
 def row_limit(model: nn.Module) -> int | None:
@@ -106,10 +106,11 @@ def row_limit(model: nn.Module) -> int | None:
 def products_of(model: nn.Module) -> list[Product]:
     """Those of all layers that have packed weights."""
     forwards = (vars(m).get("forward") for m in model.modules() if isinstance(m, nn.Linear))
-    return [f.args[1] for f in forwards if isinstance(f, partial) and f.func is _forward]
+    ours = (f for f in forwards if isinstance(f, partial) and f.func is _forward)
+    return [forward.keywords["product"] for forward in ours]
 
 
-def _forward(layer: nn.Linear, product: Product, inputs: torch.Tensor) -> torch.Tensor:
+def _forward(layer: nn.Linear, inputs: torch.Tensor, *, product: Product) -> torch.Tensor:
     ops, bits = product.ops, product.bits
     are_few = inputs.numel() <= product.max_rows * layer.in_features
     if not are_few and not product.takes_bytes:

@@ -90,15 +90,18 @@ class Database:
             prepare_connection = _leave_alone if is_read_only else _prepare_sqlite_connection
             event.listen(self._engine.sync_engine, "connect", prepare_connection)
             event.listen(self._engine.sync_engine, "begin", _begin_sqlite)
-        self._writers = self._brief_and_not(read_only=False)
+        self._writers = self._brief_and_not(read_only=is_read_only)
         self._readers = self._brief_and_not(read_only=True)
 
     def _brief_and_not(self, *, read_only: bool) -> Mapping[bool, async_sessionmaker[AsyncSession]]:
         """What opens transactions, by whether they are brief. All have the same pool: the options
-        only tell `_begin_sqlite`."""
+        only tell `_begin_sqlite`. One in memory has one connection for all, who may be on trips."""
+        in_memory = self._engine.url.database in (None, "", ":memory:")
         return {
             is_brief: async_sessionmaker(
-                self._engine.execution_options(read_only=read_only, is_brief=is_brief),
+                self._engine.execution_options(
+                    read_only=read_only, is_brief=is_brief and not in_memory
+                ),
                 expire_on_commit=False,
             )
             for is_brief in (False, True)

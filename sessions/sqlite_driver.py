@@ -14,8 +14,9 @@ from typing import Any, Self
 import aiosqlite
 
 LARGE = 16_384
-"""Characters or bytes of a parameter that take about a millisecond to be stored and indexed."""
-_MANY = 200  # parameters, or rows of them
+"""Characters and bytes of a statement's parameters that are stored and indexed in about a
+millisecond. What a brief statement reads from a disk nobody bounds: it is a few pages, mostly in
+memory."""
 
 
 def connect(database: str, **options: object) -> aiosqlite.Connection:
@@ -32,51 +33,67 @@ class Connection(aiosqlite.Connection):
     """As aiosqlite's, but for its cursors, and transactions that begin with a first statement."""
 
     _opening: str | None = None  # what goes before the next statement
-    # How many statements make a trip before the others run where they are asked for. None: all do.
-    # While one is under way it is None, too, for whoever awaits it may be cancelled, and what comes
-    # next must then wait for the thread.
-    _trips: int | None = None
     _is_reading = False
-    _is_over = False  # nothing was begun since a commit
+    _is_brief = False
+    # The transaction is brief, has its lock, and nobody is on a trip: who awaits one may be
+    # cancelled, and what comes next must then go behind it.
+    _is_here = False
+    _is_over = False  # nothing was begun since it ended
 
     def begin(self, *, is_reading: bool, is_brief: bool) -> None:
         """Let the next statement begin a transaction, and take the write lock if it is to write;
         of a brief one that statement and the commit of what it wrote are its only trips."""
         self._opening = "BEGIN DEFERRED" if is_reading else "BEGIN IMMEDIATE"
-        self._trips, self._is_reading = 1 if is_brief else None, is_reading
+        self._is_reading, self._is_brief, self._is_here = is_reading, is_brief, False
 
     def cursor(self) -> "_Cursor":  # type: ignore[override]
         """One that is there at once."""
         return _Cursor(self)
 
-    async def run(self, function: Callable[..., None], *arguments: object) -> None:
-        """A statement, on a trip or here."""
-        opening, self._opening = self._opening, None
-        trips, self._trips, self._is_over = self._trips, None, False
-        if trips == 0 and not _is_large(arguments):
-            function(*arguments)
+    async def run(self, function: Callable[..., None], sql: str, parameters: object) -> None:
+        """A statement, here or on a trip."""
+        is_here, self._is_here, self._is_over = self._is_here, False, False
+        if is_here and _size_of(parameters) <= LARGE:
+            function(sql, parameters)
         else:
-            await self._execute(self._run, opening, function, *arguments)  # type: ignore[no-untyped-call]
-        self._trips = max(0, trips - 1) if trips is not None else None
+            opening, self._opening = self._opening, None
+            await self._execute(self._run, opening, function, sql, parameters)  # type: ignore[no-untyped-call]
+        self._is_here = self._is_brief
 
-    def _run(self, opening: str | None, function: Callable[..., None], *arguments: object) -> None:
+    def _run(
+        self, opening: str | None, function: Callable[..., None], sql: str, parameters: object
+    ) -> None:
         if opening is not None:
-            self._conn.execute(opening)
-        function(*arguments)
+            try:
+                self._conn.execute(opening)
+            except sqlite3.Error:
+                self._opening = opening  # or the next statement would be durable by itself
+                raise
+        function(sql, parameters)
 
     async def commit(self) -> None:
         """End the transaction; what was only read needs no trip for that."""
-        if self._trips is not None and self._is_reading:
+        if self._ends_here():
             self._conn.commit()
         else:
             await super().commit()
-        self._opening, self._trips, self._is_over = None, None, True
+        self._is_over = True
 
     async def rollback(self) -> None:
         """Undo what was begun; a pool asks for it whenever a connection comes back."""
-        self._opening, self._trips = None, None
-        if not self._is_over:
+        if self._is_over:
+            return
+        if self._ends_here():
+            self._conn.rollback()
+        else:
             await super().rollback()
+        self._is_over = True
+
+    def _ends_here(self) -> bool:
+        """Whether the end needs no trip, and that it is near."""
+        has_begun, is_here = self._opening is None, self._is_here
+        self._opening, self._is_here, self._is_brief = None, False, False
+        return not has_begun or (is_here and self._is_reading)
 
 
 class _Cursor(aiosqlite.Cursor):
@@ -108,12 +125,22 @@ class _Cursor(aiosqlite.Cursor):
         rows, self._rows = self._rows, []
         return rows
 
+    async def fetchmany(self, size: int | None = None) -> list[sqlite3.Row]:
+        """Some of them, likewise."""
+        count = size or self.arraysize
+        rows, self._rows = self._rows[:count], self._rows[count:]
+        return rows
+
+    async def fetchone(self) -> sqlite3.Row | None:
+        """The next of them."""
+        return self._rows.pop(0) if self._rows else None
+
     async def close(self) -> None:
         """A cursor without rows holds nothing."""
 
 
-def _is_large(value: object) -> bool:
-    """Whether a parameter is, or any within many rows' parameters."""
-    if isinstance(value, str | bytes):
-        return len(value) > LARGE
-    return isinstance(value, Sequence) and (len(value) > _MANY or any(map(_is_large, value)))
+def _size_of(value: object) -> int:
+    """Of parameters, or many rows of them; a number counts as eight bytes."""
+    if isinstance(value, str | bytes | memoryview):
+        return len(value)
+    return sum(map(_size_of, value)) if isinstance(value, Sequence) else 8

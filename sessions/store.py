@@ -74,11 +74,15 @@ class Store(ItemStore):
             session = await tx.get(SessionRow, row.session_id) if row is not None else None
             if row is None or session is None or session.owner_id != owner or row.deleted_at:
                 raise TurnNotFoundError(f"no turn has the id {turn_id!r}")
-            if session.deleted_at is not None:
-                query = select(descends_into_a_fork(turn_id, owner))
-                if not (await tx.scalars(query)).one():
-                    raise TurnNotFoundError(f"no turn has the id {turn_id!r}")
-            return (await _to_turns(tx, [row]))[0]
+            turn = (await _to_turns(tx, [row]))[0]
+        if session.deleted_at is not None and not await self._is_in_a_fork(owner, turn_id):
+            raise TurnNotFoundError(f"no turn has the id {turn_id!r}")
+        return turn
+
+    async def _is_in_a_fork(self, owner: OwnerId, turn_id: TurnId) -> bool:
+        """Whether a fork that lives came after the turn, which takes a walk over what follows."""
+        async with self._database.reading() as tx:
+            return (await tx.scalars(select(descends_into_a_fork(turn_id, owner)))).one()
 
     async def any_turn(self, turn_id: TurnId) -> Turn:
         """A turn whoever owns it, for the code that runs it; it must exist."""

@@ -84,7 +84,7 @@ struct Unpacked {
 };
 
 constexpr int64_t kTileRows = 4;    // that are multiplied together
-constexpr int64_t kTileBlocks = 2;  // of outputs, likewise
+constexpr int64_t kTileBlocks = 2;  // of outputs that are made bytes together, at most
 
 // How many parts a tile has at most: each group's, and each once more where it is refined.
 constexpr int64_t tile_parts(int64_t num_groups) { return 2 * num_groups; }
@@ -135,7 +135,7 @@ struct Level {
   // Blocks of outputs `begin` to `end`; [4 or 8 bits].
   void (*multiply_quantized[2])(const Quantized&, int64_t begin, int64_t end);
   void (*unpack[2][2])(const Unpacked&, int64_t begin, int64_t end);  // [..][float or bfloat16]
-  bool has_tiles[2];                           // or the following two are not to be called
+  bool has_tiles[2];                           // [4 or 8 bits]; or there are no products of tiles
   void (*fill_tile[2])(const Tiles&, int64_t tile);  // [float or bfloat16]
   // Blocks of outputs `begin` to `end`; [4 or 8 bits][float or bfloat16].
   void (*multiply_tiles[2][2])(const ByteWeights&, const Tiles&, int64_t begin, int64_t end,

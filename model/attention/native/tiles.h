@@ -18,7 +18,6 @@
 namespace {
 
 using splice::ByteWeights;
-using splice::kTileBlocks;
 using splice::kTileRows;
 using splice::tile_parts;
 using splice::Tiles;
@@ -71,8 +70,8 @@ struct Tile {
       Ints rounded = (Ints)shifted - 0x4b400000;
       x[i] = steps - (shifted - 12582912.f);
       total += rounded;
-      Codes part = __builtin_convertvector(rounded, Codes);
-      __builtin_memcpy(call.codes + place * kGroup + i * kWidth, &part, sizeof(part));
+      Codes bytes = __builtin_convertvector(rounded, Codes);
+      __builtin_memcpy(call.codes + place * kGroup + i * kWidth, &bytes, sizeof(bytes));
     }
     call.scales[place] = scale;
     // Of what the codes stand for, so that minima weigh the same numbers as codes do.
@@ -155,14 +154,14 @@ template <int BITS, int N>
 void fill_strip(const ByteWeights& call, int64_t num_groups, int64_t vector, Strip<N>* to) {
   constexpr int64_t kBytes = group_bytes(BITS), kStepBytes = kOutputs * 4 * BITS / 8;
   for (int n = 0; n < N; ++n) {
-    int64_t block = (vector + n) / kVectors, part = (vector + n) % kVectors;
+    int64_t block = (vector + n) / kVectors, inside = (vector + n) % kVectors;
     for (int64_t g = 0; g < num_groups; ++g) {
       const uint8_t* group = call.weight + (block * num_groups + g) * kBytes;
       for (int64_t step = 0; step < kSteps; ++step)
-        to[g].codes[step][n] = bytes_of<BITS>(group + step * kStepBytes + 2 * part * kWidth);
+        to[g].codes[step][n] = bytes_of<BITS>(group + step * kStepBytes + 2 * inside * kWidth);
       Scales<BITS> weights(group);
-      to[g].scale[n] = weights.scale[part];
-      to[g].minimum[n] = BITS == 4 ? weights.minimum[part] : weights.scale[part] * -128.f;
+      to[g].scale[n] = weights.scale[inside];
+      to[g].minimum[n] = BITS == 4 ? weights.minimum[inside] : weights.scale[inside] * -128.f;
     }
   }
 }
@@ -226,20 +225,20 @@ inline void multiply_part(const Strip<N>& strip, const int8_t* codes, const floa
     }
 }
 
-// The first `count` of a vector, or all of it.
+inline void put_whole(float* to, Floats x) { store(to, x); }
+inline void put_whole(BFloat16* to, Floats x) {
+#if defined(__AVX512BF16__)
+  _mm256_storeu_si256((__m256i*)to, (__m256i)_mm512_cvtneps_pbh((__m512)x));
+#else
+  for (int i = 0; i < kWidth; ++i) round_to(to[i], x[i]);
+#endif
+}
+
+// A vector, or as much of one as there are outputs.
 template <class T>
 inline void put_vector(T* to, int64_t count, Floats x) {
-#if defined(__AVX512BF16__)
-  if constexpr (sizeof(T) == 2) {
-    auto exist = __mmask16((1u << min(count, kWidth)) - 1);
-    return _mm256_mask_storeu_epi16(to, exist, (__m256i)_mm512_cvtneps_pbh((__m512)x));
-  }
-#endif
-  if (count >= kWidth) {
-    for (int i = 0; i < kWidth; ++i) round_to(to[i], x[i]);
-  } else {
-    for (int i = 0; i < count; ++i) round_to(to[i], x[i]);
-  }
+  if (count >= kWidth) return put_whole(to, x);
+  for (int i = 0; i < count; ++i) round_to(to[i], x[i]);
 }
 
 template <class T, int N>
@@ -257,6 +256,7 @@ inline void put_tile(const ByteWeights& call, int64_t row, int64_t num_rows, int
 
 template <int BITS, class T, int N>
 void multiply_strip(const ByteWeights& call, const Tiles& x, int64_t vector, void* scratch) {
+  static_assert(sizeof(Strip<kTileVectors>) <= ByteWeights::scratch_bytes(1));
   auto* strips = static_cast<Strip<N>*>(scratch);
   fill_strip<BITS, N>(call, x.num_groups, vector, strips);
   for (int64_t tile = 0; tile < x.num_tiles(); ++tile) {
@@ -272,7 +272,7 @@ void multiply_strip(const ByteWeights& call, const Tiles& x, int64_t vector, voi
   }
 }
 
-// Blocks `begin` to `end`, kTileBlocks or fewer, of all rows.
+// Blocks `begin` to `end` of all rows.
 template <int BITS, class T>
 void multiply_tiles(const ByteWeights& call, const Tiles& x, int64_t begin, int64_t end,
                     void* scratch) {

@@ -1,6 +1,7 @@
 """What becomes of a model's weights: `auto`'s choices, what is refused, and what is done."""
 
 from dataclasses import replace
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -137,6 +138,13 @@ class OnlyFew:
         return False
 
 
+class OnlyFourInBytes(OnlyFew):
+    """Those of a CPU that multiplies bytes by 4 bits alone."""
+
+    def multiplies_bytes(self, bits, _level):
+        return bits == 4
+
+
 def quantized(folder, wanted, ops=None):
     model = load_model(folder, torch.float32, CPU, "eager")
     plan = plan_for(wanted, folder)
@@ -222,6 +230,28 @@ def test_where_memory_is_short_weights_go_but_for_the_embedding(prepared, monkey
     assert model.get_output_embeddings().weight is embedding
     assert done.kept_bytes == 4 * embedding.numel()
     assert error_of(model, plain_model, 100) < 1e-4
+
+
+def test_a_head_that_is_the_embedding_is_no_reason_to_call_memory_short(
+    prepared, monkeypatch, caplog
+):
+    monkeypatch.setattr(quantization, "_KEPT_SHARE", 0.0)
+
+    model, _ = quantized(prepared.folder, AUTO, OnlyFourInBytes())
+
+    assert "memory is short" not in caplog.text
+    assert {name for name, size in own_weights(model).items() if size} == {"lm_head"}
+
+
+def test_memory_that_other_layers_let_go_counts_as_free(prepared, monkeypatch, caplog):
+    monkeypatch.setattr(quantization, "_KEPT_SHARE", 0.5)
+    monkeypatch.setattr(quantization.psutil, "virtual_memory", lambda: Mock(available=0))
+
+    model, _ = quantized(prepared.folder, INT8, OnlyFourInBytes())
+
+    # Only down_proj and the head have 8 bits; down_proj is less than half of what goes.
+    assert "memory is short" not in caplog.text
+    assert {n for n, size in own_weights(model).items() if size} == {"lm_head", "down_proj"}
 
 
 def test_a_model_without_plain_linear_layers_is_refused_by_its_type():

@@ -1,14 +1,16 @@
 """Trips to a connection's thread: how many a transaction makes, and that none is overtaken."""
 
 import asyncio
+import sqlite3
 import threading
 
 import pytest
-from sqlalchemy import text
-from sqlalchemy.exc import IntegrityError
+from sqlalchemy import LargeBinary, Text, bindparam, text
+from sqlalchemy.exc import IntegrityError, OperationalError
 
 from sessions import sqlite_driver
 from sessions.database import Database
+from sessions.errors import StoreUnavailableError
 
 COUNT = text("SELECT count(*) FROM owners")
 INSERT = text("INSERT INTO owners (id, created_at) VALUES (:id, '2026-01-01')")
@@ -36,6 +38,11 @@ def trips(monkeypatch):
 
     monkeypatch.setattr(sqlite_driver.Connection, "_execute", noting)
     return sent
+
+
+async def make_function(tx, name, function):
+    connection = await (await tx.connection()).get_raw_connection()
+    connection.driver_connection._conn.create_function(name, 1, function)
 
 
 async def owners(database):
@@ -69,24 +76,109 @@ async def test_a_transaction_that_asks_nothing_begins_nothing(database, trips, i
     async with database.reading(is_brief=is_brief) as tx:
         await tx.connection()
 
-    assert len(trips) == (0 if is_brief else 1)
+    assert trips == []
 
 
-async def test_what_is_large_is_stored_on_a_trip(database, trips):
+@pytest.mark.parametrize("kind", ["x", b"x"])
+async def test_what_is_large_is_stored_on_a_trip(database, trips, kind):
     threads = []
     async with database.writing(is_brief=True) as tx:
         await tx.scalars(COUNT)
-        connection = await (await tx.connection()).get_raw_connection()
-        connection.driver_connection._conn.create_function(
-            "noted", 1, lambda value: threads.append(threading.current_thread()) or value
+        await make_function(
+            tx, "noted", lambda value: threads.append(threading.current_thread()) or value
         )
-        for size in (10, sqlite_driver.LARGE + 1):
-            await tx.execute(text("SELECT noted(:value)"), {"value": "x" * size})
+        for size in (10, sqlite_driver.LARGE, sqlite_driver.LARGE + 1):
+            type_ = LargeBinary() if isinstance(kind, bytes) else Text()
+            statement = text("SELECT noted(:value)").bindparams(bindparam("value", type_=type_))
+            await tx.execute(statement, {"value": kind * size})
 
-    here, there = threads
-    assert here is threading.current_thread()
-    assert there is not here
+    *here, there = threads
+    assert here == [threading.current_thread()] * 2
+    assert there is not threading.current_thread()
     assert len(trips) == 3  # and the first statement, and the commit
+
+
+async def test_many_small_values_are_large_together(database, trips):
+    names = [{"id": f"{i:0300}"} for i in range(sqlite_driver.LARGE // 300 + 1)]
+    async with database.writing(is_brief=True) as tx:
+        await tx.execute(INSERT, {"id": "first"})
+        await tx.execute(INSERT, names[:2])
+        await tx.execute(INSERT, names[2:])
+        assert len(trips) == 1
+    async with database.writing(is_brief=True) as tx:
+        await tx.execute(text("DELETE FROM owners"))
+        await tx.execute(INSERT, names)
+        assert len(trips) == 4  # with the commit before
+
+
+@both
+async def test_what_is_rolled_back_is_so_once(database, trips, is_brief):
+    async def change_its_mind() -> None:
+        async with database.writing(is_brief=is_brief) as tx:
+            await tx.execute(INSERT, {"id": "a"})
+            raise LookupError
+
+    with pytest.raises(LookupError):
+        await change_its_mind()
+
+    assert len(trips) == 2
+    assert await owners(database) == 0
+
+
+@both
+async def test_nothing_is_written_without_the_lock(database, tmp_path, is_brief):
+    """Also when somebody goes on behind a statement that didn't get it."""
+    other = sqlite3.connect(tmp_path / "splice.db", isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+
+    async def go_on_regardless() -> None:
+        async with database.writing(is_brief=is_brief) as tx:
+            await tx.execute(INSERT, {"id": "a"})
+
+    async def impatient(tx) -> None:
+        connection = await (await tx.connection()).get_raw_connection()
+        connection.driver_connection._conn.execute("PRAGMA busy_timeout=10")
+
+    async with database.reading() as tx:  # the pool's only connection
+        await impatient(tx)
+    with pytest.raises(StoreUnavailableError, match="locked"):
+        await go_on_regardless()
+    async with database.writing(is_brief=is_brief) as tx:
+        with pytest.raises(OperationalError, match="locked"):
+            await tx.execute(INSERT, {"id": "a"})
+        other.execute("ROLLBACK")
+        await tx.execute(INSERT, {"id": "b"})
+        assert other.execute("SELECT count(*) FROM owners").fetchone() == (0,)
+    other.close()
+
+    assert await owners(database) == 1
+
+
+@both
+async def test_a_savepoint_is_undone_alone(database, is_brief):
+    async def insert_two(tx) -> None:
+        async with tx.begin_nested():
+            await tx.execute(INSERT, {"id": "b"})
+            await tx.execute(INSERT, {"id": "a"})
+
+    async with database.writing(is_brief=is_brief) as tx:
+        await tx.execute(INSERT, {"id": "a"})
+        with pytest.raises(IntegrityError):
+            await insert_two(tx)
+        await tx.execute(INSERT, {"id": "c"})
+
+    assert await owners(database) == 2
+
+
+async def test_what_is_no_transaction_is_not_brief_behind_one(database, trips):
+    async with database.writing(is_brief=True) as tx:
+        await tx.execute(INSERT, {"id": "a"})
+    trips.clear()
+    await database.forget_deleted()
+
+    async with database.reading(is_brief=True) as tx:
+        assert (await tx.scalars(COUNT)).one() == 1
+    assert len(trips) >= 3
 
 
 @both
@@ -113,8 +205,7 @@ async def test_who_is_cancelled_on_a_trip_leaves_nothing_and_the_next_waits(data
 
     async def write() -> None:
         async with database.writing(is_brief=is_brief) as tx:
-            connection = await (await tx.connection()).get_raw_connection()
-            connection.driver_connection._conn.create_function("wait", 1, wait)
+            await make_function(tx, "wait", wait)
             # The first statement, which makes a trip in any case.
             await tx.execute(text("INSERT INTO owners (id, created_at) VALUES ('a', wait(1))"), {})
 
