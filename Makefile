@@ -26,6 +26,9 @@ CHROMIUM ?= $(firstword $(shell for n in chromium chromium-browser google-chrome
 export CHROMIUM
 WITHOUT_BROWSER := $(if $(CHROMIUM),,--ignore=tests/browser)
 
+# Tests that start no server of their own, and so share a machine with each other.
+APART := tests/unit tests/property tests/test_house_rules.py
+
 say = @printf '\n\033[1m==> %s\033[0m\n' "$(1)"
 
 .PHONY: help
@@ -125,8 +128,10 @@ check-page: $(STAMPS)/page
 
 .PHONY: unit
 unit: $(STAMPS)/packages $(STAMPS)/page
-	$(call say,House rules and unit and property and integration tests)
-	@$(BIN)/python -m pytest $(WITHOUT_BROWSER)
+	$(call say,House rules and unit and property tests)
+	@$(BIN)/python -m pytest -n logical --dist loadfile $(APART)
+	$(call say,Integration and browser tests)
+	@$(BIN)/python -m pytest $(WITHOUT_BROWSER) $(APART:%=--ignore=%)
 	@test -n "$(CHROMIUM)" || printf '\n\033[1m%s\033[0m\n%s\n%s\n' \
 	  'The browser tests (tests/browser) were left out: there is no Chromium.' \
 	  'Install it (Debian, Ubuntu: apt-get install chromium) and run `make test` again,' \

@@ -24,12 +24,12 @@ from model.tiers.mover import Part
 logger = logging.getLogger(__name__)
 
 _MAX_BLOCKS = 32
-"""As many as a spill has (`spills`)."""
+"""In a buffer: as many as a spill has (`spills`)."""
 _BUFFER_BYTES = 32 << 20
 """What a batch takes up on either side: enough that starting a copy costs nothing beside it."""
-_IN_PLACE_BYTES = 12 << 20
-"""Enough that two threads who share a batch need not wait for each other; what is given up in the
-middle of one is lost."""
+_IN_PLACE_BYTES = 64 << 20
+"""Two threads who share a batch meet at its end, and the second is woken for each, so few are
+quickest; but what is given up in the middle of one is lost."""
 
 
 class Lane(Protocol):
@@ -109,7 +109,7 @@ class InPlaceCarrier:
         block_size: int,
     ) -> None:
         self.block_bytes = block_bytes
-        self.max_blocks = max(1, min(_MAX_BLOCKS, _IN_PLACE_BYTES // block_bytes))
+        self.max_blocks = max(1, _IN_PLACE_BYTES // block_bytes)
         self._view = view
         self._copy = copy
         self._block_size = block_size
