@@ -131,7 +131,7 @@ unit: $(STAMPS)/packages $(STAMPS)/page
 	$(call say,House rules and unit and property tests)
 	@$(BIN)/python -m pytest -n logical --dist loadfile $(APART)
 	$(call say,Integration and browser tests)
-	@$(BIN)/python -m pytest $(WITHOUT_BROWSER) $(APART:%=--ignore=%)
+	@$(BIN)/python -m pytest --durations 25 $(WITHOUT_BROWSER) $(APART:%=--ignore=%)
 	@test -n "$(CHROMIUM)" || printf '\n\033[1m%s\033[0m\n%s\n%s\n' \
 	  'The browser tests (tests/browser) were left out: there is no Chromium.' \
 	  'Install it (Debian, Ubuntu: apt-get install chromium) and run `make test` again,' \

@@ -149,17 +149,49 @@ class Bench:
             actions[name] = partial(runner.forward, rows, [])
         self._compare(f"step, {case}", actions, self._weight_bytes + self._kv_bytes(case))
 
-    def _compare(self, name: str, actions: dict[str, Action], num_bytes: int) -> None:
-        times: dict[str, list[float]] = {key: [] for key in (*actions, "read")}
+    def between(self, short: Case, long: Case) -> None:
+        """What a longer history costs a step, over nothing but the two products of attention with
+        the tokens that it has more, by torch, keys and values lying together."""
+        model = self._models[PACKED]
+        runner = ModelRunner(model, self._shape.windows, self._cache, self._backends[PACKED])
+        heads, size = model.config.num_attention_heads, self._shape.head_size
+        more = long.history - short.history
+        queries = torch.randn(heads, long.num_tokens, size).to(self.dtype)
+        keys, values = (torch.randn(heads, more, size).to(self.dtype) for _ in range(2))
+
+        def products() -> None:
+            for _ in range(self._shape.num_layers):
+                queries @ keys.mT @ values
+
+        ms = self._medians(
+            {
+                "short": partial(runner.forward, short.rows(), []),
+                "long": partial(runner.forward, long.rows(), []),
+                "products": products,
+            }
+        )
+        cost = ms["long"] - ms["short"]
+        print(
+            f"\n{long.num_tokens} tokens take {cost:.1f} ms more behind {long.history:,} "
+            f"than behind {short.history:,}; the products alone {ms['products']:.1f}: "
+            f"{cost / ms['products']:.2f} times"
+        )
+
+    def _medians(self, actions: dict[str, Action]) -> dict[str, float]:
+        """Milliseconds, of taking turns."""
+        times: dict[str, list[float]] = {key: [] for key in actions}
         with torch.inference_mode():
             for action in actions.values():
                 action()
             for _ in range(self._rounds):
-                for key, action in {**actions, "read": self._unread.sum}.items():
+                for key, action in actions.items():
                     began = self._clock()
                     action()
                     times[key].append((self._clock() - began) * 1e3)
-        ms = {key: statistics.median(values) for key, values in times.items()}
+        return {key: statistics.median(values) for key, values in times.items()}
+
+    def _compare(self, name: str, actions: dict[str, Action], num_bytes: int) -> None:
+        ms = self._medians({**actions, "read": self._unread.sum})
         floor = num_bytes / BANDWIDTH_BYTES * ms["read"]
         best = ms.get(PACKED, ms[KERNELS])
         packed = f"{ms[PACKED]:.1f}" if PACKED in ms else ""
@@ -185,3 +217,4 @@ def measure(models_dir: Path, num_threads: int, rounds: int) -> None:
         bench.linears(num_rows)
     for case in CASES:
         bench.step(case)
+    bench.between(CASES[-2], CASES[-1])
