@@ -6,6 +6,7 @@ result to its end at once, so one trip can do it all, and begin the transaction.
 what may wait for somebody goes there: the statement that takes the lock, and a commit to disk.
 """
 
+import asyncio
 import sqlite3
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
@@ -55,6 +56,7 @@ class Connection(aiosqlite.Connection):
         is_here, self._is_here, self._is_over = self._is_here, False, False
         if is_here and _size_of(parameters) <= LARGE:
             function(sql, parameters)
+            await asyncio.sleep(0)  # others have their turn as if it had been a trip
         else:
             opening, self._opening = self._opening, None
             await self._execute(self._run, opening, function, sql, parameters)  # type: ignore[no-untyped-call]
