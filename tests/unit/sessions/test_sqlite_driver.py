@@ -243,3 +243,21 @@ async def test_brief_writers_take_turns(database):
     await asyncio.gather(*(write(str(n)) for n in range(12)))
 
     assert await owners(database) == 12
+
+
+async def test_others_have_their_turn_between_brief_statements(database):
+    num_turns = 0
+
+    async def others() -> None:
+        nonlocal num_turns
+        while True:
+            num_turns += 1
+            await asyncio.sleep(0)
+
+    async with database.reading(is_brief=True) as tx:
+        await tx.scalars(COUNT)
+        task = asyncio.create_task(others())
+        for expected in range(1, 6):
+            await tx.scalars(COUNT)
+            assert num_turns >= expected
+        task.cancel()
