@@ -129,15 +129,10 @@ def quantize_model(model: PreTrainedModel, plan: Plan, on_progress: OnProgress) 
     products = {n: product_of(w, linear[n].weight.dtype, plan.ops) for n, w in chosen.items()}
     embedding = model.get_input_embeddings().weight
     tied = {name for name in chosen if linear[name].weight is embedding}  # which is needed anyhow
-    own = {name: _size(linear[name].weight) for name in chosen.keys() - tied}
-    needing = {name for name in own if not products[name].takes_bytes}
-    available = psutil.virtual_memory().available + sum(own.values())  # were all let go
-    if sum(own[name] for name in needing) > _KEPT_SHARE * available:
-        logger.warning("memory is short: many rows wait for weights to be unpacked each time")
-        needing.clear()
+    own = {name: linear[name].weight for name in chosen.keys() - tied}
+    kept = tied | _kept_beside(own, {n for n in own if not products[n].takes_bytes})
     for name, weight in chosen.items():
-        keeps_weight = name in needing or name in tied
-        quantize_layer(linear[name], weight, products[name], keeps_weight=keeps_weight)
+        quantize_layer(linear[name], weight, products[name], keeps_weight=name in kept)
     return Quantized(
         num_layers=len(chosen),
         num_linear=len(linear),
@@ -154,6 +149,16 @@ def _load(path: Path) -> dict[str, torch.Tensor]:
     except (OSError, SafetensorError, ValueError) as exc:
         raise ModelLoadError(f"the packed weights {path} can't be read: {exc}; remove it") from exc
     return packed
+
+
+def _kept_beside(own: dict[str, torch.Tensor], needed: set[str]) -> set[str]:
+    """Which of the layers' own weights, which are loaded already, stay: those that are needed, if
+    they fit."""
+    available = psutil.virtual_memory().available + sum(map(_size, own.values()))  # were all let go
+    if sum(_size(own[name]) for name in needed) <= _KEPT_SHARE * available:
+        return needed
+    logger.warning("memory is short: many rows wait for weights to be unpacked each time")
+    return set()
 
 
 def _size(tensor: torch.Tensor) -> int:

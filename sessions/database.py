@@ -96,11 +96,11 @@ class Database:
     def _brief_and_not(self, *, read_only: bool) -> Mapping[bool, async_sessionmaker[AsyncSession]]:
         """What opens transactions, by whether they are brief. All have the same pool: the options
         only tell `_begin_sqlite`. One in memory has one connection for all, who may be on trips."""
-        in_memory = self._engine.url.database in (None, "", ":memory:")
+        may_be_brief = not _is_in_memory(self._engine.url)
         return {
             is_brief: async_sessionmaker(
                 self._engine.execution_options(
-                    read_only=read_only, is_brief=is_brief and not in_memory
+                    read_only=read_only, is_brief=is_brief and may_be_brief
                 ),
                 expire_on_commit=False,
             )
@@ -196,9 +196,13 @@ def _options_of(url: URL) -> dict[str, Any]:
     if url.get_backend_name() != "sqlite":
         return {}
     options: dict[str, Any] = {"connect_args": {"async_creator_fn": sqlite_driver.connect}}
-    if url.database not in (None, "", ":memory:"):
+    if not _is_in_memory(url):
         options.update(pool_size=MAX_SQLITE_CONNECTIONS, max_overflow=0)
     return options
+
+
+def _is_in_memory(url: URL) -> bool:
+    return url.database in (None, "", ":memory:")
 
 
 def _join(threads: list[threading.Thread]) -> None:
