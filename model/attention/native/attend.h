@@ -3,7 +3,7 @@
 // FlashAttention, Dao et al. 2022).
 //
 // A tile's keys are transposed once, so that positions lie across the lanes, then every row takes
-// them; likewise its values. Positions that the sequence has not are read from a row of zeros, never
+// them; likewise its values. Heads are innermost, for theirs lie beside each other. Positions that the sequence has not are read from a row of zeros, never
 // from their slot, which may hold anything.
 
 #pragma once
@@ -22,20 +22,21 @@ constexpr float kLowest = -1e30f;
 constexpr float kHidden = -__builtin_inff();
 constexpr float kLog2E = 1.4426950f;
 
-// What an item works in, in one piece of memory, padded to whole vectors.
+// What an item works in, in one piece of memory, padded to whole vectors. Scores are those of the
+// rows that take a tile together, so that a tile's keys and values stay in the nearest cache.
 template <class T>
 struct Room {
   int64_t width;  // of a row of the output
   int64_t depth;  // of a row of queries, in units
-  float *queries, *keys, *values, *scores, *sums, *tops, *totals, *factors;
+  float *queries, *keys, *values, *scores, *sums, *totals, *tops, *factors;
   T* zeros;
 
   static int64_t padded(int64_t head_size) { return rounded_up(head_size, kWidth); }
 
   static size_t bytes(int64_t head_size) {
     int64_t padded_size = padded(head_size);
-    return 4 * (2 * kRows * padded_size + 2 * kTile * padded_size + kRows * kTile + 3 * kRows +
-                padded_size);
+    return 4 * (2 * kRows * padded_size + 2 * kTile * padded_size + kDown * kTile +
+                kRows * kWidth + 2 * kRows + padded_size);
   }
 
   Room(void* memory, int64_t head_size) {
@@ -47,9 +48,9 @@ struct Room {
     keys = sums + kRows * width;
     values = keys + kTile * width;
     scores = values + kTile * width;
-    tops = scores + kRows * kTile;
-    totals = tops + kRows;
-    factors = totals + kRows;
+    totals = scores + kDown * kTile;
+    tops = totals + kRows * kWidth;
+    factors = tops + kRows;
     zeros = reinterpret_cast<T*>(factors + kRows);
   }
 };
@@ -76,18 +77,28 @@ class Run {
       find_slots(begin + kTile);
       choose_rows();
       if (first_row_ == last_row_) continue;
-      take_keys();
-      cover(as_scores(), first_row_, last_row_, padded_count_ / kWidth);
-      for (int64_t row = first_row_; row < last_row_; ++row) weigh(row);
-      take_values();
-      cover(as_sums(), first_row_, last_row_, room_.width / kWidth);
+      for (head_ = 0; head_ < item_.num_kv_heads; ++head_) {
+        if (head_ > 0) go_to_next_head();
+        take_keys();
+        take_values();
+        int64_t row = head_ * item_.num_rows;
+        by_rows(*this, row + first_row_, row + last_row_);
+      }
     }
     item_.partial ? give_partial() : give_output();
   }
 
-  // The two products, as bodies of `cover`.
+  // R rows take the tile.
+  template <int R>
+  void run_rows(int64_t row) {
+    cover_row<Scores, R, kAcross>(Scores{*this}, row, padded_count_ / kWidth);
+    for (int r = 0; r < R; ++r) weigh(row + r, room_.scores + r * kTile);
+    cover_row<Sums, R, kAcross>(Sums{*this}, row, room_.width / kWidth);
+  }
+
+  // The two products, as bodies of `cover_row`.
   struct Scores {
-    Run& run;
+    const Run& run;
 
     template <int R, int N>
     void run_tile(int64_t row, int64_t vector) {
@@ -99,12 +110,12 @@ class Run {
       for (int r = 0; r < R; ++r)
 #pragma GCC unroll 8
         for (int n = 0; n < N; ++n)
-          store(room.scores + (row + r) * kTile + (vector + n) * kWidth, sums[r][n]);
+          store(room.scores + r * kTile + (vector + n) * kWidth, sums[r][n]);
     }
   };
 
   struct Sums {
-    Run& run;
+    const Run& run;
 
     template <int R, int N>
     void run_tile(int64_t row, int64_t vector) {
@@ -116,8 +127,8 @@ class Run {
 #pragma GCC unroll 8
         for (int n = 0; n < N; ++n)
           sums[r][n] = load(to + r * room.width + n * kWidth) * room.factors[row + r];
-      multiply<Unit, R, N>(room.scores + row * kTile, kTile, room.values + vector * kWidth,
-                           room.width, (run.count_ + kElements - 1) / kElements, sums);
+      multiply<Unit, R, N>(room.scores, kTile, room.values + vector * kWidth, room.width,
+                           (run.count_ + kElements - 1) / kElements, sums);
 #pragma GCC unroll 8
       for (int r = 0; r < R; ++r)
 #pragma GCC unroll 8
@@ -126,34 +137,33 @@ class Run {
   };
 
  private:
-  Scores as_scores() { return Scores{*this}; }
-  Sums as_sums() { return Sums{*this}; }
-
   int64_t position_of(int64_t row) const {
     return item_.first_position + (item_.row + row) / group_;
   }
 
   int64_t element_of(int64_t row, int64_t token_stride, int64_t head_stride) const {
-    int64_t index = item_.row + row;
-    int64_t head = item_.kv_head * group_ + index % group_;
+    int64_t index = item_.row + row % item_.num_rows;
+    int64_t kv_head = item_.kv_head + row / item_.num_rows;
+    int64_t head = kv_head * group_ + index % group_;
     return (item_.first_token + index / group_) * token_stride + head * head_stride;
   }
 
   void take_queries() {
     const T* query = static_cast<const T*>(call_.query);
-    for (int64_t row = 0; row < item_.num_rows; ++row) {
+    for (int64_t row = 0; row < item_.rows_in_all(); ++row) {
       const T* from = query + element_of(row, call_.query_token, call_.query_head);
       float* to = room_.queries + row * room_.width;
       for (int64_t unit = 0; unit < room_.depth; unit += kWidth)
         store(to + unit, Unit::load(from + unit * kElements, call_.head_size - unit * kElements));
       for (int64_t i = 0; i < room_.width; ++i) room_.sums[row * room_.width + i] = 0;
       room_.tops[row] = kLowest;
-      room_.totals[row] = 0;
+      store(room_.totals + row * kWidth, Floats{});
     }
     for (int64_t i = 0; i < room_.width; ++i) round_to(room_.zeros[i], 0.f);
   }
 
-  // Rows whose positions lie before the tile see nothing of it, nor those whose window is behind it.
+  // Rows whose positions lie before the tile see nothing of it, nor those whose window is behind it;
+  // the same of every head.
   void choose_rows() {
     first_row_ = max(0, (begin_ - item_.first_position) * group_ - item_.row);
     int64_t first_blind = begin_ + count_ - 1 + call_.window;  // a position
@@ -162,18 +172,24 @@ class Run {
     last_row_ = max(last_row_, first_row_);
   }
 
-  // Where the tile at `begin` has its keys. A tile ahead, for no CPU foresees the way from block to
-  // block: unasked, a history that isn't in its cache comes at a third of the memory's speed. Keys
-  // are asked for while keys are packed and values while values are: all at once they would queue.
+  // Where the tile at `begin` has its first head's keys. A tile ahead, for no CPU foresees the way from block to
+  // block: unasked, a history that isn't in its cache comes at a third of the memory's speed. It is
+  // asked into the second cache, for the first one waits for few lines at a time: half the speed.
   void find_slots(int64_t begin) {
     const T* kv = static_cast<const T*>(call_.kv) + item_.kv_head * call_.kv_head;
     int64_t block = begin / call_.block_size, offset = begin % call_.block_size;
-    int64_t count = max(0, min(kTile, item_.end - begin));
-    for (int64_t i = 0; i < count; ++i) {
-      ahead_[i] = kv + item_.table[block] * call_.kv_block + offset * call_.kv_slot;
-      if (++offset == call_.block_size) ++block, offset = 0;
+    int64_t count = max(0, min(kTile, item_.end - begin)), i = 0;
+    while (i < count) {
+      const T* slot = kv + item_.table[block++] * call_.kv_block + offset * call_.kv_slot;
+      int64_t end = min(count, i + call_.block_size - offset);
+      for (; i < end; ++i, slot += call_.kv_slot) ahead_[i] = slot;
+      offset = 0;
     }
-    for (int64_t i = count; i < kTile; ++i) ahead_[i] = room_.zeros;
+    for (; i < kTile; ++i) ahead_[i] = room_.zeros;
+  }
+
+  void go_to_next_head() {
+    for (int64_t i = 0; i < count_; ++i) slots_[i] += call_.kv_head;
   }
 
   const T* values_of(int64_t i) const { return slots_[i] + (i < count_ ? call_.kv_part : 0); }
@@ -185,7 +201,7 @@ class Run {
         int64_t element = unit * kElements;
         for (int i = 0; i < kWidth; ++i)
           x[i] = Unit::load(slots_[lane + i] + element, call_.head_size - element);
-        for (int i = 0; i < kWidth; ++i) __builtin_prefetch(ahead_[lane + i] + element);
+        for (int i = 0; i < kWidth; ++i) ask(lane + i, element);
         transpose(x);
         int64_t num_units = min(kWidth, room_.depth - unit);
         for (int64_t i = 0; i < num_units; ++i) store(room_.keys + (unit + i) * kTile + lane, x[i]);
@@ -198,18 +214,22 @@ class Run {
       const T* rows[kElements];
       for (int64_t j = 0; j < kElements; ++j) rows[j] = values_of(i + j);
       float* to = room_.values + i / kElements * room_.width;
-      for (int64_t element = 0; element < room_.width; element += kWidth) {
-        for (int64_t j = 0; j < kElements; ++j)
-          __builtin_prefetch(ahead_[i + j] + call_.kv_part + element);
-        store(to + element, Unit::load_values(rows, element, call_.head_size - element));
+      constexpr int64_t kStep = kElements * kWidth;
+      for (int64_t element = 0; element < call_.head_size; element += kStep) {
+        for (int64_t j = 0; j < kElements; ++j) ask(i + j, call_.kv_part + element);
+        Unit::pack_values(rows, element, call_.head_size - element, to + element);
       }
     }
   }
 
+  // For what this head has in the next tile.
+  void ask(int64_t i, int64_t element) const {
+    __builtin_prefetch(ahead_[i] + head_ * call_.kv_head + element, 0, 2);
+  }
+
   // A row's scores become weights; what it had before is to be multiplied by its factor.
-  void weigh(int64_t row) {
-    float* scores = room_.scores + row * kTile;
-    int64_t position = position_of(row);
+  void weigh(int64_t row, float* scores) {
+    int64_t position = position_of(row - head_ * item_.num_rows);
     int64_t from = max(0, position - call_.window + 1 - begin_);
     int64_t to = min(count_, position + 1 - begin_);
     Floats most = splat(kLowest);
@@ -219,7 +239,7 @@ class Run {
         x = tanh_of(x * (call_.scaling / call_.softcap)) * (call_.softcap * kLog2E);
       else
         x = x * (call_.scaling * kLog2E);
-      if (lane < from || lane + kWidth > to) x = hide(x, lane, from, to);
+      if (lane < from || lane + kWidth > to) x = hide(x, int32_t(from - lane), int32_t(to - lane));
       store(scores + lane, x);
       most = larger(most, x);
     }
@@ -235,30 +255,33 @@ class Run {
     float factor = power_of_two(splat(before - top))[0];
     room_.tops[row] = top;
     room_.factors[row] = factor;
-    room_.totals[row] = room_.totals[row] * factor + sum(total);
+    float* totals = room_.totals + row * kWidth;
+    store(totals, load(totals) * factor + total);
   }
 
-  static Floats hide(Floats x, int64_t lane, int64_t from, int64_t to) {
-    for (int i = 0; i < kWidth; ++i)
-      if (lane + i < from || lane + i >= to) x[i] = kHidden;
-    return x;
+  // What is left of a vector's lanes are those `from` to `to`.
+  static Floats hide(Floats x, int32_t from, int32_t to) {
+    Ints lanes = lane_numbers();
+    return (lanes >= from) & (lanes < to) ? x : splat(kHidden);
   }
+
+  float total_of(int64_t row) const { return sum(load(room_.totals + row * kWidth)); }
 
   void give_output() {
     T* output = static_cast<T*>(call_.output);
-    for (int64_t row = 0; row < item_.num_rows; ++row) {
+    for (int64_t row = 0; row < item_.rows_in_all(); ++row) {
       T* to = output + element_of(row, call_.num_heads * call_.head_size, call_.head_size);
       const float* from = room_.sums + row * room_.width;
-      float share = 1 / room_.totals[row];
+      float share = 1 / total_of(row);
       for (int64_t i = 0; i < call_.head_size; ++i) round_to(to[i], from[i] * share);
     }
   }
 
   void give_partial() {
     float* to = item_.partial;
-    for (int64_t row = 0; row < item_.num_rows; ++row) {
+    for (int64_t row = 0; row < item_.rows_in_all(); ++row) {
       *to++ = room_.tops[row];
-      *to++ = room_.totals[row];
+      *to++ = total_of(row);
       for (int64_t i = 0; i < call_.head_size; ++i) *to++ = room_.sums[row * room_.width + i];
     }
   }
@@ -268,7 +291,8 @@ class Run {
   Room<T> room_;
   int64_t group_;
   int64_t begin_, count_, padded_count_;  // the tile's positions
-  int64_t first_row_, last_row_;          // that see any of them
+  int64_t first_row_, last_row_;          // of a head that see any of them
+  int64_t head_ = 0;                      // of the item's
   const T* slots_[kTile];
   const T* ahead_[kTile];  // of the tile behind it
 };

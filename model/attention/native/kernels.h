@@ -21,16 +21,19 @@ struct Attention {
   float softcap;   // 0: none
 };
 
-// Some rows of one sequence and one key-value head over a part of the history. Rows are the chunk's
-// tokens times the query heads that share the key-value head, heads innermost.
+// Some rows of one sequence and of some key-value heads over a part of the history. A head's rows are
+// the chunk's tokens times the query heads that share it, query heads innermost; all heads have the
+// same rows, and one head's stand behind the other's.
 struct Item {
   const int64_t* table;
   int64_t first_token;     // row of T of the sequence's first token in this step
   int64_t first_position;  // that token's position
-  int64_t kv_head;
-  int64_t row, num_rows;  // at most kRows
+  int64_t kv_head, num_kv_heads;
+  int64_t row, num_rows;  // of a head
   int64_t begin, end;     // positions
   float* partial;         // null when `begin` to `end` is all that the rows see
+
+  int64_t rows_in_all() const { return num_kv_heads * num_rows; }  // at most kRows
 };
 
 constexpr int64_t kRows = 64;

@@ -27,17 +27,22 @@ using torch::stable::Tensor;
 
 // Finer than threads are many, so that one that is held up takes less of the work.
 constexpr int64_t kItemsPerThread = 8;
-constexpr int64_t kLeastPositions = 128;  // of an item, or joining costs more than it gains
+constexpr int64_t kLeastPositions = 128;  // of an item's heads, or joining costs more than it gains
 constexpr int64_t kPackingRows = 12;      // what making a tile ready costs, in rows
 // Rows times positions times head size; waking a thread takes longer than this.
 constexpr int64_t kWorthThreads = 300'000;
+// Of keys and values for 64 positions of an item's heads; twice as many are in the second cache.
+constexpr int64_t kHeadBytes = 128 << 10;
 
-// Rows of one sequence and one key-value head, in `num_splits` items one behind the other.
+// Rows of one sequence and some key-value heads, in `num_splits` items one behind the other.
 struct Tile {
   Item item;
   int64_t num_splits;
 
-  int64_t cost() const { return (item.num_rows + kPackingRows) * (item.end - item.begin); }
+  int64_t num_positions() const { return item.end - item.begin; }
+  int64_t cost() const {
+    return item.num_kv_heads * (item.num_rows + kPackingRows) * num_positions();
+  }
 };
 
 struct Sequences {
@@ -46,7 +51,16 @@ struct Sequences {
   int64_t count;
 };
 
-std::vector<Tile> tiles_of(const Attention& call, const Sequences& sequences) {
+// How many heads an item takes: what they have of a position lies together, and comes from memory
+// half as fast again when it is read so.
+int64_t heads_at_once(const Attention& call, int64_t num_rows, int64_t element_size) {
+  int64_t bytes = 2 * 64 * call.head_size * element_size;
+  int64_t most = std::min(kRows / num_rows, kHeadBytes / bytes);
+  return std::max<int64_t>(1, std::min(most, call.num_kv_heads));
+}
+
+std::vector<Tile> tiles_of(const Attention& call, const Sequences& sequences,
+                           int64_t element_size) {
   std::vector<Tile> tiles;
   int64_t group = call.num_heads / call.num_kv_heads;
   for (int64_t i = 0; i < sequences.count; ++i) {
@@ -59,9 +73,12 @@ std::vector<Tile> tiles_of(const Attention& call, const Sequences& sequences) {
       int64_t num_rows = std::min(size, rows - row);
       int64_t begin = std::max<int64_t>(0, start + row / group - call.window + 1);
       int64_t end = start + (row + num_rows - 1) / group + 1;
-      for (int64_t head = 0; head < call.num_kv_heads; ++head) {
-        Item item{sequences.tables + span[0], span[1], start, head, row, num_rows, begin, end, {}};
-        tiles.push_back({item, 1});
+      int64_t at_once = heads_at_once(call, num_rows, element_size);
+      for (int64_t head = 0; head < call.num_kv_heads; head += at_once) {
+        int64_t num_heads = std::min(at_once, call.num_kv_heads - head);
+        tiles.push_back({{sequences.tables + span[0], span[1], start, head, num_heads, row, num_rows,
+                          begin, end, nullptr},
+                         1});
       }
     }
   }
@@ -74,10 +91,10 @@ int64_t split(std::vector<Tile>& tiles, int64_t head_size, int64_t num_threads) 
   for (const Tile& tile : tiles) total += tile.cost();
   int64_t fair = total / (num_threads * kItemsPerThread) + 1;
   for (Tile& tile : tiles) {
-    int64_t most = (tile.item.end - tile.item.begin) / kLeastPositions;
+    int64_t most = tile.item.num_kv_heads * tile.num_positions() / kLeastPositions;
     tile.num_splits = std::max<int64_t>(1, std::min(most, tile.cost() / fair));
     if (tile.num_splits > 1)
-      num_floats += tile.num_splits * partial_floats(tile.item.num_rows, head_size);
+      num_floats += tile.num_splits * partial_floats(tile.item.rows_in_all(), head_size);
   }
   return num_floats;
 }
@@ -85,14 +102,14 @@ int64_t split(std::vector<Tile>& tiles, int64_t head_size, int64_t num_threads) 
 std::vector<Item> items_of(const std::vector<Tile>& tiles, int64_t head_size, float* partials) {
   std::vector<Item> items;
   for (const Tile& tile : tiles) {
-    int64_t begin = tile.item.begin, length = tile.item.end - begin;
+    int64_t begin = tile.item.begin, length = tile.num_positions();
     for (int64_t i = 0; i < tile.num_splits; ++i) {
       Item item = tile.item;
       item.begin = begin + length * i / tile.num_splits;
       item.end = begin + length * (i + 1) / tile.num_splits;
       if (tile.num_splits > 1) {
         item.partial = partials;
-        partials += partial_floats(item.num_rows, head_size);
+        partials += partial_floats(item.rows_in_all(), head_size);
       }
       items.push_back(item);
     }
@@ -110,9 +127,9 @@ void put(uint16_t* to, float x) {
 template <class T>
 void join(const Attention& call, const Tile& tile, const float* partials) {
   int64_t group = call.num_heads / call.num_kv_heads, size = call.head_size;
-  int64_t distance = partial_floats(tile.item.num_rows, size);
+  int64_t distance = partial_floats(tile.item.rows_in_all(), size);
   std::vector<float> sums(size);
-  for (int64_t row = 0; row < tile.item.num_rows; ++row) {
+  for (int64_t row = 0; row < tile.item.rows_in_all(); ++row) {
     const float* first = partials + row * (2 + size);
     float top = first[0], total = 0;
     for (int64_t i = 1; i < tile.num_splits; ++i) top = std::max(top, first[i * distance]);
@@ -123,9 +140,10 @@ void join(const Attention& call, const Tile& tile, const float* partials) {
       total += from[1] * factor;
       for (int64_t d = 0; d < size; ++d) sums[d] += from[2 + d] * factor;
     }
-    int64_t index = tile.item.row + row;
+    int64_t index = tile.item.row + row % tile.item.num_rows;
     int64_t token = tile.item.first_token + index / group;
-    int64_t head = tile.item.kv_head * group + index % group;
+    int64_t kv_head = tile.item.kv_head + row / tile.item.num_rows;
+    int64_t head = kv_head * group + index % group;
     T* to = static_cast<T*>(call.output) + (token * call.num_heads + head) * size;
     for (int64_t d = 0; d < size; ++d) put(to + d, sums[d] / total);
   }
@@ -136,7 +154,7 @@ void join_all(const Attention& call, const std::vector<Tile>& tiles, const float
   for (const Tile& tile : tiles) {
     if (tile.num_splits == 1) continue;
     join<T>(call, tile, partials);
-    partials += tile.num_splits * partial_floats(tile.item.num_rows, call.head_size);
+    partials += tile.num_splits * partial_floats(tile.item.rows_in_all(), call.head_size);
   }
 }
 
@@ -194,7 +212,8 @@ void attend_into(Attention& call, Tensor& output, const Tensor& query, const Ten
 
   auto tiles = tiles_of(call, {static_cast<const int64_t*>(tables.data_ptr()),
                                static_cast<const int64_t*>(sequences.data_ptr()),
-                               sequences.size(0)});
+                               sequences.size(0)},
+                        query.element_size());
   int64_t work = 0, num_threads = torch::stable::get_num_threads();
   for (const Tile& tile : tiles) work += tile.cost() * call.head_size;
   if (work < kWorthThreads) num_threads = 1;

@@ -14,9 +14,9 @@ struct Single {
 
   static Floats load(const T* from, int64_t n) { return load_elements(from, n); }
 
-  // Of one position's values.
-  static Floats load_values(const T* const* rows, int64_t first, int64_t n) {
-    return load_elements(rows[0] + first, n);
+  // One position's values, kElements * kWidth at most, of which `n` exist.
+  static void pack_values(const T* const* rows, int64_t first, int64_t n, float* to) {
+    store(to, load_elements(rows[0] + first, n));
   }
 
   static void store_weights(float* to, int64_t lane, Floats weights) { store(to + lane, weights); }
@@ -37,16 +37,13 @@ struct Pair {
     return (Floats)_mm512_maskz_loadu_epi16(mask(n), from);
   }
 
-  // Of two positions' values, interleaved.
-  static Floats load_values(const BFloat16* const* rows, int64_t first, int64_t n) {
-    const __m512i order = _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9,
-                                           24, 8, 23, 7, 22, 6, 21, 5, 20, 4, 19, 3, 18, 2, 17, 1,
-                                           16, 0);
-    __mmask16 exists = n >= 16 ? 0xffff : (1u << n) - 1;
-    __m256i low = _mm256_maskz_loadu_epi16(exists, rows[0] + first);
-    __m256i high = _mm256_maskz_loadu_epi16(exists, rows[1] + first);
-    __m512i both = _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
-    return (Floats)_mm512_permutexvar_epi16(order, both);
+  // Two positions' values, interleaved.
+  static void pack_values(const BFloat16* const* rows, int64_t first, int64_t n, float* to) {
+    __m512i low = (__m512i)load(rows[0] + first, n), high = (__m512i)load(rows[1] + first, n);
+    Ints order = lane_numbers() * 0x10001 + (kWidth * 2 << 16);  // i of the one, i of the other
+    store(to, (Floats)_mm512_permutex2var_epi16(low, (__m512i)order, high));
+    order += kWidth * 0x10001;
+    if (n > kWidth) store(to + kWidth, (Floats)_mm512_permutex2var_epi16(low, (__m512i)order, high));
   }
 
   static void store_weights(float* to, int64_t lane, Floats weights) {
@@ -93,9 +90,9 @@ inline void multiply(const float* rows, int64_t row_stride, const float* columns
   }
 }
 
-// Calls `body.run_tile<rows, vectors>(row, vector)` for tiles that cover all rows and vectors.
+// Calls `body.run_tile<R, vectors>(row, vector)` for tiles that cover all vectors.
 template <class Body, int R, int N>
-inline void cover_row(Body& body, int64_t row, int64_t num_vectors) {
+inline void cover_row(Body body, int64_t row, int64_t num_vectors) {
   int64_t vector = 0;
   for (; vector + N <= num_vectors; vector += N) body.template run_tile<R, N>(row, vector);
   if constexpr (N > 1) {
@@ -103,12 +100,13 @@ inline void cover_row(Body& body, int64_t row, int64_t num_vectors) {
   }
 }
 
+// Calls `body.run_rows<rows>(row)` until all are covered.
 template <class Body>
-inline void cover(Body body, int64_t row, int64_t end, int64_t num_vectors) {
-  for (; row + 4 <= end; row += 4) cover_row<Body, 4, kAcross>(body, row, num_vectors);
-  if (end - row == 3) cover_row<Body, 3, kAcross>(body, row, num_vectors);
-  if (end - row == 2) cover_row<Body, 2, kAcross>(body, row, num_vectors);
-  if (end - row == 1) cover_row<Body, 1, kAcross>(body, row, num_vectors);
+inline void by_rows(Body& body, int64_t row, int64_t end) {
+  for (; row + kDown <= end; row += kDown) body.template run_rows<kDown>(row);
+  if (end - row == 3) body.template run_rows<3>(row);
+  if (end - row == 2) body.template run_rows<2>(row);
+  if (end - row == 1) body.template run_rows<1>(row);
 }
 
 }  // namespace

@@ -17,7 +17,7 @@ namespace {
 
 #if defined(__AVX512F__)
 constexpr int kWidth = 16;
-constexpr int kAcross = 4;  // accumulators: 4 rows x 4 vectors of 32 registers
+constexpr int kAcross = 4;  // accumulators: kDown rows x 4 vectors of 32 registers
 #elif defined(__AVX2__)
 constexpr int kWidth = 8;
 constexpr int kAcross = 2;
@@ -25,6 +25,7 @@ constexpr int kAcross = 2;
 constexpr int kWidth = 4;
 constexpr int kAcross = 2;
 #endif
+constexpr int kDown = 4;
 
 typedef float Floats __attribute__((vector_size(4 * kWidth)));
 typedef int32_t Ints __attribute__((vector_size(4 * kWidth)));
@@ -51,6 +52,13 @@ inline void round_to(BFloat16& to, float x) {
   uint32_t bits = __builtin_bit_cast(uint32_t, x);
   bool is_nan = x != x;
   to.bits = is_nan ? 0x7fc0 : uint16_t((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
+// 0, 1, 2, ...
+inline Ints lane_numbers() {
+  Ints numbers{};
+  for (int i = 0; i < kWidth; ++i) numbers[i] = i;
+  return numbers;
 }
 
 // Joins a vector's halves until one number is left.
@@ -87,21 +95,33 @@ inline float largest(Floats x) {
 #endif
 }
 
+// 2^f for |f| <= 1/2, within 8e-8 of itself: the polynomial whose largest relative error is least
+// (Remez's algorithm).
+inline Floats fraction_power(Floats f) {
+  Floats y = splat(1.3276472e-3f);
+  y = y * f + 9.6755413e-3f;
+  y = y * f + 5.5507133e-2f;
+  y = y * f + 2.4022120e-1f;
+  y = y * f + 6.9314697e-1f;
+  return y * f + 1.00000007f;
+}
+
 // 2 to the x, within 2e-7 of itself; 0 below the smallest normal number, large x saturate.
-// The nearest integer goes into the exponent; the Taylor series of 2^f takes |f| <= 1/2.
 inline Floats power_of_two(Floats x) {
+#if defined(__AVX512F__)
+  __m512 least = _mm512_min_ps(_mm512_set1_ps(127), (__m512)x);  // of a NaN and another, the second
+  __m512 whole = _mm512_roundscale_ps(least, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+  __m512 y = (__m512)fraction_power((Floats)(least - whole));
+  __mmask16 is_normal = _mm512_cmp_ps_mask(least, _mm512_set1_ps(-126), _CMP_NLT_UQ);
+  return (Floats)_mm512_maskz_scalef_ps(is_normal, y, whole);
+#else
+  // The nearest integer goes into the exponent.
   Floats clamped = x < -127.f ? splat(-127.f) : x > 127.f ? splat(127.f) : x;
   Floats shifted = clamped + 12582912.f;  // 1.5 * 2^23: rounds to an integer, in the low bits
-  Floats f = clamped - (shifted - 12582912.f);
-  Floats y = splat(1.5403530e-4f);
-  y = y * f + 1.3333558e-3f;
-  y = y * f + 9.6181291e-3f;
-  y = y * f + 5.5504109e-2f;
-  y = y * f + 2.4022651e-1f;
-  y = y * f + 6.9314718e-1f;
-  y = y * f + 1.f;
+  Floats y = fraction_power(clamped - (shifted - 12582912.f));
   Floats result = (Floats)((Ints)y + ((Ints)shifted << 23));
   return x < -126.f ? Floats{} : result;
+#endif
 }
 
 // tanh, as far as a soft cap needs it: the error is absolute, of 1e-7.
