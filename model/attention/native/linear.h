@@ -17,7 +17,8 @@ inline void multiply_step(const Linear& call, const BFloat16* x, const BFloat16*
   Floats weights[N];
 #pragma GCC unroll 8
   for (int n = 0; n < N; ++n) {
-    __builtin_prefetch(w + (n + N) * call.num_inputs);  // the next tile's
+    // The next tile's, into the second cache: the first one waits for few lines at a time.
+    __builtin_prefetch(w + (n + N) * call.num_inputs, 0, 2);
     weights[n] = Unit::load(w + n * call.num_inputs, rest);
   }
 #pragma GCC unroll 8
