@@ -1,5 +1,6 @@
 """Sessions over REST. Their turns are in `app/turns.py`."""
 
+import asyncio
 from contextlib import suppress
 from typing import Any
 
@@ -178,7 +179,7 @@ async def tree(request: web.Request) -> web.Response:
     manager, owner = request.app[MANAGER], request[OWNER]
     session = await manager.get(owner, session_of(request))
     turns = await manager.turns(owner, session.id, whole_tree=True)
-    return json_answer(tree_object(session, turns))
+    return json_answer(await asyncio.to_thread(tree_object, session, turns))
 
 
 async def move_head(request: web.Request) -> web.Response:

@@ -4,6 +4,7 @@ The JSON has the whole tree and comes back as it went; the Markdown is the branc
 people. Ids in a file name turns within it, and nothing else.
 """
 
+import asyncio
 from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
@@ -63,7 +64,7 @@ class TurnFile(Strict):
     created_at: Moment
     completed_at: Moment
     sampling: SamplingBody = SamplingBody()
-    input: Annotated[list[MessageBody], Field(min_length=1)]
+    input: list[MessageBody]
     reply: Text
     incomplete_reason: Text | None = None
     error: ErrorFile | None = None
@@ -133,9 +134,10 @@ async def export(request: web.Request) -> web.Response:
     session = await manager.get(owner, session_of(request))
     turns = await manager.turns(owner, session.id, whole_tree=kind == "json")
     if kind == "markdown":
-        answer = web.Response(text=to_markdown(session, turns), content_type="text/markdown")
+        text = await asyncio.to_thread(to_markdown, session, turns)
+        answer = web.Response(text=text, content_type="text/markdown")
     else:
-        answer = json_answer(to_file(session, turns))
+        answer = json_answer(await asyncio.to_thread(to_file, session, turns))
     suffix = "md" if kind == "markdown" else "json"
     answer.headers["Content-Disposition"] = f'attachment; filename="{session.id}.{suffix}"'
     return answer

@@ -3,6 +3,7 @@
 A turn belongs to the session manager: a client that leaves stops reading it and nothing else.
 """
 
+import asyncio
 from collections.abc import AsyncGenerator
 
 from aiohttp import web
@@ -46,7 +47,8 @@ async def list_turns(request: web.Request) -> web.Response:
     turns = await request.app[MANAGER].turns(
         request[OWNER], session_of(request), whole_tree=truth_of(request, "all")
     )
-    return json_answer(list_object([turn_object(turn) for turn in turns]))
+    shown = await asyncio.to_thread(lambda: [turn_object(turn) for turn in turns])
+    return json_answer(list_object(shown))
 
 
 async def submit(request: web.Request) -> web.StreamResponse:

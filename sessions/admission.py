@@ -256,7 +256,8 @@ class Admission:
             )
             turn = self._new_turn(asked, parent, sibling.input_items)
             # Input items are shared along a row of siblings: they are the first one's.
-            input_turn_id = sibling.input_items[0].turn_id
+            owners = [item.turn_id for item in sibling.input_items] or [sibling.id]
+            input_turn_id = owners[0]
             return await self._insert(asked, turn, begun, input_turn_id=input_turn_id)
 
         return await _retried(attempt)
@@ -303,10 +304,11 @@ class Admission:
         return await self._insert(asked, turn, begun, input_turn_id=turn.id)
 
     async def _parent(self, session: Session, turn_id: TurnId | None) -> Turn | None:
-        """The turn, if it is the session's or lies before its fork."""
+        """The turn, if it is the session's or lies before its fork; also one that was deleted by
+        itself, as long as others are built on it."""
         if turn_id is None:
             return None
-        turn = await self._store.turn(session.owner, turn_id)
+        turn = await self._store.turn(session.owner, turn_id, is_followed=True)
         if turn.session_id == session.id:
             return turn
         origin = session.forked_from

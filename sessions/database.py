@@ -2,9 +2,8 @@
 
 A transaction (`tx`) is opened by `reading()` or `writing()` and lives for one store method; only
 here is anything committed. On SQLite a writer takes the write lock at once (`BEGIN IMMEDIATE`), so
-that it can't fail half-way for having read first; and this server's writers queue for it here,
-first come, first served, for SQLite itself lets whoever happens to ask at the right moment go
-first, and the others fail once they have waited for `busy_timeout`.
+that it can't fail half-way for having read first; and this server's writers queue for it
+(`write_queue`). A database in memory has one connection, for which readers queue, too.
 
 Raises StoreUnavailableError for what the world does to a database, ForeignDatabaseError for one
 that is not this program's.
@@ -27,6 +26,7 @@ from sqlalchemy import Connection, event, inspect, text
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.exc import DBAPIError, IntegrityError, NoSuchModuleError, SQLAlchemyError
+from sqlalchemy.exc import TimeoutError as NoConnectionError
 from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker, create_async_engine
 from sqlalchemy.pool import ConnectionPoolEntry
 
@@ -36,16 +36,25 @@ from sessions.errors import ForeignDatabaseError, StoreUnavailableError
 from sessions.search_index import SearchKind, forget_deleted, prepare
 from sessions.session_events import CHANGED
 from sessions.signals import ChangeSignals
+from sessions.write_queue import WriteQueue, is_locked_out
 
 VERSION_TABLE = "splice_version"
 # Any number, as long as no other program on the same PostgreSQL takes it: "spli" in ASCII.
 MIGRATION_LOCK = 0x73706C69
 
 MAX_SQLITE_CONNECTIONS = 15
+MAX_LARGE_READS = 4
+BUSY_TIMEOUT_MS = 5000
+_CHECKPOINT_MS = 200
 _THREAD_EXIT_S = 2.0
 
+
+def _busy_timeout(milliseconds: int) -> str:
+    return f"PRAGMA busy_timeout={milliseconds}"
+
+
 SQLITE_PRAGMAS = (
-    "PRAGMA busy_timeout=5000",
+    _busy_timeout(BUSY_TIMEOUT_MS),
     "PRAGMA journal_mode=WAL",
     "PRAGMA synchronous=FULL",
     "PRAGMA foreign_keys=ON",
@@ -83,9 +92,9 @@ class Database:
         self._threads: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
         self.is_shared = parsed.get_backend_name() != "sqlite"
         """Whether other servers may write to it, too."""
-        self._write_lock: AbstractAsyncContextManager[None] = nullcontext()
+        self._queue = None if self.is_shared else WriteQueue()
+        self._large_reads = asyncio.Semaphore(MAX_LARGE_READS)
         if not self.is_shared:
-            self._write_lock = asyncio.Lock()
             event.listen(self._engine.sync_engine, "connect", self._remember_thread)
             prepare_connection = _leave_alone if is_read_only else _prepare_sqlite_connection
             event.listen(self._engine.sync_engine, "connect", prepare_connection)
@@ -95,17 +104,19 @@ class Database:
 
     def _brief_and_not(self, *, read_only: bool) -> Mapping[bool, async_sessionmaker[AsyncSession]]:
         """What opens transactions, by whether they are brief. All have the same pool: the options
-        only tell `_begin_sqlite`. One in memory has one connection for all, who may be on trips."""
-        may_be_brief = not _is_in_memory(self._engine.url)
+        only tell `_begin_sqlite`."""
         return {
             is_brief: async_sessionmaker(
-                self._engine.execution_options(
-                    read_only=read_only, is_brief=is_brief and may_be_brief
-                ),
+                self._engine.execution_options(read_only=read_only, is_brief=is_brief),
                 expire_on_commit=False,
             )
             for is_brief in (False, True)
         }
+
+    def _turn(self, *, is_writing: bool) -> AbstractAsyncContextManager[None]:
+        """What to wait for before a transaction."""
+        must_wait = is_writing or _is_in_memory(self._engine.url)
+        return self._queue.turn() if self._queue is not None and must_wait else nullcontext()
 
     async def migrate(self) -> None:
         """Bring the schema to head, and the search's index; a database already there is left as
@@ -129,7 +140,10 @@ class Database:
                 return await connection.run_sync(_pending)
 
     async def check(self) -> None:
-        """Read something; raises StoreUnavailableError when it can't be read."""
+        """Read something; raises StoreUnavailableError when it can't be read, or the file was
+        taken away, which who has it open does not notice."""
+        if self._queue is not None and not await asyncio.to_thread(_is_there, self._engine.url):
+            raise StoreUnavailableError(f"the database's file is gone: {self._engine.url.database}")
         async with self.reading() as tx:
             await tx.execute(text(f"SELECT version_num FROM {VERSION_TABLE}"))
 
@@ -151,27 +165,39 @@ class Database:
         """Leave nothing of what was deleted in the search's index and the write-ahead log.
 
         On SQLite; PostgreSQL's vacuum and log are its operator's. While somebody reads the log goes
-        later.
+        later: emptying it keeps writers away for as long as it waits.
         """
-        if self._engine.dialect.name != "sqlite":
+        if self._queue is None:
             return
         with _translated():
             if self.search_kind is SearchKind.FTS5:
-                async with self._engine.begin() as connection:
+                async with self._queue.turn(), self._engine.begin() as connection:
                     await connection.run_sync(forget_deleted)
-            async with self._engine.connect() as connection:
+            async with self._queue.turn(), self._engine.connect() as connection:
                 await connection.execution_options(is_bare=True)
-                await connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)")
+                await connection.exec_driver_sql(_busy_timeout(_CHECKPOINT_MS))
+                try:
+                    await connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)")
+                finally:
+                    await connection.exec_driver_sql(_busy_timeout(BUSY_TIMEOUT_MS))
 
     @asynccontextmanager
-    async def reading(self, *, is_brief: bool = False) -> AsyncIterator[AsyncSession]:
+    async def reading(
+        self, *, is_brief: bool = False, is_large: bool = False
+    ) -> AsyncIterator[AsyncSession]:
         """A transaction that only reads; it never waits for a writer on SQLite.
 
         One that `is_brief` asks for a few rows by their keys: on SQLite it may hold the event loop
-        for a millisecond rather than wait for a thread at each step.
+        for a millisecond rather than wait for a thread at each step. One that `is_large` reads
+        whatever a conversation has, and waits for others such: they don't get all connections.
         """
         with _translated():
-            async with self._readers[is_brief]() as tx, tx.begin():
+            async with (
+                self._large_reads if is_large else nullcontext(),
+                self._turn(is_writing=False),
+                self._readers[is_brief]() as tx,
+                tx.begin(),
+            ):
                 yield tx
 
     @asynccontextmanager
@@ -182,7 +208,7 @@ class Database:
         An IntegrityError is let through: only the caller knows what a broken constraint means.
         """
         with _translated():
-            async with self._write_lock, self._writers[is_brief]() as tx, tx.begin():
+            async with self._turn(is_writing=True), self._writers[is_brief]() as tx, tx.begin():
                 yield tx
         self.signals.fire(tx.info.get(CHANGED, ()))
 
@@ -205,6 +231,10 @@ def _is_in_memory(url: URL) -> bool:
     return url.database in (None, "", ":memory:")
 
 
+def _is_there(url: URL) -> bool:
+    return _is_in_memory(url) or Path(url.database or "").exists()
+
+
 def _join(threads: list[threading.Thread]) -> None:
     for thread in threads:
         thread.join(_THREAD_EXIT_S)
@@ -219,7 +249,13 @@ def _translated() -> Iterator[None]:
     except DBAPIError as exc:
         if "file is not a database" in str(exc.orig):
             raise ForeignDatabaseError("the file is not a database") from exc
-        raise StoreUnavailableError(f"the database failed: {exc.orig}") from exc
+        if is_locked_out(exc):
+            raise StoreUnavailableError("another program keeps the database locked") from exc
+        # What PostgreSQL says behind the first line is for its operator, who has its log.
+        reason = (str(exc.orig).splitlines() or [type(exc.orig).__name__])[0]
+        raise StoreUnavailableError(f"the database failed: {reason}") from exc
+    except NoConnectionError as exc:
+        raise StoreUnavailableError("all of the database's connections are in use") from exc
     except (SQLAlchemyError, OSError) as exc:
         raise StoreUnavailableError(f"the database can't be used: {exc}") from exc
 
@@ -248,10 +284,11 @@ def _read_only(url: URL) -> URL:
 
 def _begin_sqlite(connection: Connection) -> None:
     options = connection.get_execution_options()
-    if options.get("is_bare", False):
-        return  # what is asked then can't be asked within a transaction
     driver = connection.connection.driver_connection
     assert isinstance(driver, sqlite_driver.Connection), "as `_options_of` has it"
+    if options.get("is_bare", False):
+        driver.begin_nothing()  # what is asked then can't be asked within a transaction
+        return
     driver.begin(
         is_reading=options.get("read_only", False), is_brief=options.get("is_brief", False)
     )

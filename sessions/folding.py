@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 _NUM_CHARS_BEFORE = 40
 _NUM_CHARS = 160
+_NUM_CHARS_AT_FIRST = 4096
 _LETTER = r"[^\W_]"
 
 
@@ -20,7 +21,11 @@ def composed(text: str) -> str:
 
 def fold(text: str) -> str:
     """The text without case and accents."""
-    return composed(text).translate(_Folded())
+    return _folded_text(composed(text))
+
+
+def _folded_text(text: str) -> str:
+    return text.translate(_Folded())
 
 
 class _Folded(dict[int, str]):
@@ -45,17 +50,33 @@ def excerpt(text: str, words: Sequence[str]) -> tuple[str, tuple[tuple[int, int]
 
     The last word may be the beginning of a longer one.
     """
-    whole = composed(text)
-    found = list(_pattern(words).finditer(fold(text)))
-    first = found[0].start() if found else 0
+    whole, pattern = composed(text), _pattern(words)
+    first = _first_place(whole, pattern, longest=max(map(len, words), default=0))
     start = max(0, first - _NUM_CHARS_BEFORE)
     if start:
         start = min(whole.find(" ", start, first) + 1 or start, first)
     end = min(len(whole), start + _NUM_CHARS)
     lead = "…" if start else ""
     shift = len(lead) - start
-    places = [(m.start() + shift, m.end() + shift) for m in found if m.end() <= end]
-    return lead + whole[start:end] + ("…" if end < len(whole) else ""), tuple(places)
+    # With a character on either side, for a word ends where no letter follows.
+    edge = max(0, start - 1)
+    found = pattern.finditer(_folded_text(whole[edge : end + 1]))
+    places = [(m.start() + edge, m.end() + edge) for m in found]
+    inside = tuple((a + shift, b + shift) for a, b in places if start <= a and b <= end)
+    return lead + whole[start:end] + ("…" if end < len(whole) else ""), inside
+
+
+def _first_place(whole: str, pattern: re.Pattern[str], *, longest: int) -> int:
+    """Where the pattern is first found, looked for piece by piece, for mostly that is near; 0 if it
+    is nowhere."""
+    begin, size = 0, _NUM_CHARS_AT_FIRST
+    while begin < len(whole):
+        edge, end = max(0, begin - 1), begin + size  # what is found there shows its neighbours
+        for match in pattern.finditer(_folded_text(whole[edge : end + longest + 1])):
+            if begin <= edge + match.start() < end:
+                return edge + match.start()
+        begin, size = end, 4 * size
+    return 0
 
 
 def _pattern(words: Sequence[str]) -> re.Pattern[str]:

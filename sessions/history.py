@@ -58,6 +58,21 @@ def given(turn: Turn) -> tuple[InputMessage, ...]:
     return messages_of(turn.input_items)
 
 
+def left(turn: Turn) -> Turn:
+    """The turn without what was taken out of the conversation."""
+    gone = turn.deleted_items
+    if not gone:
+        return turn
+    rest = replace(
+        turn,
+        input_items=tuple(item for item in turn.input_items if item.id not in gone),
+        output=tuple(item for item in turn.output if item.id not in gone),
+    )
+    if not gone & {turn.reply_item_id, *(item.id for item in turn.output)}:
+        return rest
+    return replace(rest, reply_text="", terms=replace(turn.terms, has_reply=bool(rest.output)))
+
+
 def made(turn: Turn) -> tuple[Item, ...]:
     """The items that an ended turn's reply became."""
     assert turn.finished_at is not None, f"{turn.id} has not ended"

@@ -102,16 +102,20 @@ class ItemStore(SessionStore):
         """Have an ended turn found no more; whether it was all that a session had that is there for
         its turns alone: in no list, so nobody opened it, named it or pinned it.
 
-        A head goes back to its parent. Raises TurnNotFoundError.
+        A head goes back to the last turn before it that is there; a fork's stays, for a fork keeps
+        all it came from. Raises TurnNotFoundError.
         """
         async with self._database.writing() as tx:
             row = await tx.get(ResponseRow, turn_id)
-            session = await tx.get(SessionRow, row.session_id) if row is not None else None
-            if row is None or session is None or session.owner_id != owner or row.deleted_at:
-                raise TurnNotFoundError(f"no turn has the id {turn_id!r}")
+            if row is None:
+                raise _no_turn(turn_id)
+            session = await tx.get(SessionRow, row.session_id, with_for_update=True)
+            await tx.refresh(row)  # as it is now that nobody else changes the session
+            if session is None or session.owner_id != owner or row.deleted_at is not None:
+                raise _no_turn(turn_id)
             row.deleted_at = now
             if session.head_id == turn_id:
-                session.head_id = row.parent_id
+                session.head_id = await _living_ancestor(tx, row.parent_id)
             await tx.execute(delete(SearchEntryRow).where(SearchEntryRow.response_id == turn_id))
             await _note(tx, session)
             others = exists().where(
@@ -156,6 +160,24 @@ async def _note(tx: AsyncSession, session: SessionRow) -> None:
     session.revision += 1
     event = SessionEvent(revision=session.revision, kind=ChangeKind.UPDATED, fields=("items",))
     await record(tx, session.id, event)
+
+
+async def _living_ancestor(tx: AsyncSession, turn_id: str | None) -> str | None:
+    """The turn, or the last one before it that was not deleted."""
+    if turn_id is None:
+        return None
+    chain = ancestor_ids(TurnId(turn_id))
+    living = (
+        select(ResponseRow.id)
+        .join(chain, chain.c.id == ResponseRow.id)
+        .where(ResponseRow.deleted_at.is_(None))
+        .order_by(chain.c.depth)
+    )
+    return (await tx.scalars(living.limit(1))).one_or_none()
+
+
+def _no_turn(turn_id: TurnId) -> TurnNotFoundError:
+    return TurnNotFoundError(f"no turn has the id {turn_id!r}")
 
 
 def _no_item(item_id: ItemId) -> ItemNotFoundError:

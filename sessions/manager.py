@@ -21,6 +21,7 @@ from sessions.catalog import Catalog
 from sessions.config import ManagerConfig as ManagerConfig  # as its callers know it
 from sessions.ephemeral import EphemeralTurns
 from sessions.errors import ConflictError, SessionNotFoundError
+from sessions.history import left
 from sessions.items import Items
 from sessions.keyed_openings import KeyedOpenings
 from sessions.opening import Opener
@@ -250,16 +251,17 @@ class SessionManager:
     async def turns(
         self, owner: OwnerId, session_id: SessionId, *, whole_tree: bool = False
     ) -> tuple[Turn, ...]:
-        """The head's branch, oldest first, with what lies before a fork; or all branches."""
+        """The head's branch, oldest first, with what lies before a fork; or all branches. Without
+        what was taken out of the conversation."""
         session = await self._store.session(owner, session_id)
         if not whole_tree:
             head = session.head_turn_id
             path = await self._store.path(head) if head is not None else ()
-            return tuple(self._running.live(turn) for turn in path)
+            return tuple(left(self._running.live(turn)) for turn in path)
         before = session.forked_from
         origin = await self._store.path(before) if before is not None else ()
         own = await self._store.tree(session_id)
-        return tuple(self._running.live(turn) for turn in (*origin, *own))
+        return tuple(left(self._running.live(turn)) for turn in (*origin, *own))
 
     async def turn(self, owner: OwnerId, turn_id: TurnId) -> Turn:
         """A turn, with its reply so far while it runs."""

@@ -19,12 +19,13 @@ def to_usage(
     )
 
 
-def to_timing(finished: GenerationFinished, before_s: float) -> Timing:
+def to_timing(finished: GenerationFinished, before_s: float, *, num_given: int = 0) -> Timing:
     """A turn's times; `before_s` passed between its submission and the engine's clock.
 
-    `tokens_per_s` is the pace behind the first token; None for fewer than two.
+    `tokens_per_s` is the pace behind the first token; None for fewer than two. The `num_given`
+    tokens that a reply began with, for it goes on where another was cut, took no time here.
     """
-    first_s, num_tokens = finished.first_token_s, len(finished.token_ids)
+    first_s, num_tokens = finished.first_token_s, len(finished.token_ids) - num_given
     pace = None
     if first_s is not None and num_tokens > 1 and finished.total_s > first_s:
         pace = (num_tokens - 1) / (finished.total_s - first_s)

@@ -21,6 +21,7 @@ from model.engine import Engine
 from model.errors import EngineUnavailableError
 from model.messages import GenerationRequest
 from sessions import history
+from sessions.call_results import check_results
 from sessions.errors import ConflictError
 from sessions.history import Frame
 from sessions.prompt_value import Prompt as Prompt
@@ -82,8 +83,10 @@ class PromptComposer:
     ) -> Prompt:
         """The prompt of a turn that follows `parent` (ended), or that is the session's first.
 
-        Raises InvalidInputError when the model's template refuses the messages.
+        Raises InvalidInputError when the model's template refuses the messages, or one is the
+        result of no call.
         """
+        await check_results(messages, parent, self._store)
         clock_at = await self._store.clock_at(session.id)
         base = await self._base_after(parent) if parent is not None else None
         frame = history.under(terms, session, base, clock_at)

@@ -27,6 +27,10 @@ logger = logging.getLogger(__name__)
 RENEWALS_PER_LEASE = 3
 HURRIED_GRACE_S = 0.5
 """What the engine gets to end a reply when nobody wants to wait."""
+ENDS_WRITTEN_S = 10.0
+"""What turns get, behind the engine's grace, to write their ends: twice SQLite's patience with
+another program's lock. Whose end is not written by then is ended by the next start."""
+HURRIED_ENDS_WRITTEN_S = 2.0
 
 
 class RunningTurns:
@@ -51,7 +55,7 @@ class RunningTurns:
         self._group = asyncio.TaskGroup()
         self._heartbeat: asyncio.Task[None] | None = None
         # Both empty as turns end; a runner is in the first while it is admitted, too.
-        self._runners: set[TurnRunner] = set()
+        self._runners: dict[TurnRunner, asyncio.Task[None]] = {}
         self._by_id: dict[TurnId, TurnRunner] = {}
         self._idle = asyncio.Event()
         self._idle.set()
@@ -109,11 +113,10 @@ class RunningTurns:
                 raise
             return self.live(there)
         runner = TurnRunner(self._collaborators, admit, on_begin=self._add, on_end=self._on_end)
-        self._runners.add(runner)
         self._idle.clear()
         if not self._is_hurried:
             self._idle_or_hurried.clear()
-        self._group.create_task(self._run(owner, runner))
+        self._runners[runner] = self._group.create_task(self._run(owner, runner))
         try:
             return self.live(await runner.accepted)
         except asyncio.CancelledError:
@@ -132,23 +135,34 @@ class RunningTurns:
     async def drain(self, timeout_s: float) -> None:
         """Refuse new turns, give those that run some time, then interrupt them, keeping replies.
 
-        `hurry` ends the waiting.
+        `hurry` ends the waiting. A store that takes nothing does not keep the server either: what
+        it does not take in time is left, with its last checkpoint, to the next start.
         """
         self._is_draining = True
         await self._wait(timeout_s)
         for runner in tuple(self._runners):
             await runner.interrupt()
-        await self._wait(None)
+        await self._wait(self._collaborators.rules.cancel_grace_s + ENDS_WRITTEN_S)
         for runner in tuple(self._runners):
             await runner.interrupt(grace_s=HURRIED_GRACE_S)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(HURRIED_GRACE_S + HURRIED_ENDS_WRITTEN_S):
+                await self._idle.wait()
+        self._abandon()
         await self._idle.wait()
+
+    def _abandon(self) -> None:
+        if self._runners:
+            logger.error("turns whose ends can't be written: %d", len(self._runners))
+        for task in self._runners.values():
+            task.cancel()
 
     def hurry(self) -> None:
         """Let a drain, this one or a later, wait no longer; replies are kept even so."""
         self._is_hurried = True
         self._idle_or_hurried.set()
 
-    async def _wait(self, timeout_s: float | None) -> None:
+    async def _wait(self, timeout_s: float) -> None:
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 await self._idle_or_hurried.wait()
@@ -188,7 +202,7 @@ class RunningTurns:
             await runner.run()
         finally:
             self._places.leave(owner)
-            self._runners.discard(runner)
+            del self._runners[runner]
             if runner.is_admitted:
                 self._by_id.pop(runner.turn.id, None)
             if not self._runners:

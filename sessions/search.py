@@ -5,6 +5,7 @@ nothing becomes SQL. Case and accents don't matter. All words must be there; the
 beginning of a longer one, for whoever types.
 """
 
+import asyncio
 from collections.abc import Sequence
 from typing import Any, Final, cast
 
@@ -59,9 +60,9 @@ async def find(
         query = query.where(SearchEntryRow.id < await _entry_of(tx, owner, after))
     query = query.order_by(SearchEntryRow.id.desc()).limit(limit + 1)
     found = (await tx.execute(query)).all()
-    return SearchPage(
-        data=tuple(_to_hit(words, *row) for row in found[:limit]), has_more=len(found) > limit
-    )
+    # Beside the event loop: there may be many, and long ones.
+    hits = await asyncio.to_thread(lambda: tuple(_to_hit(words, *row) for row in found[:limit]))
+    return SearchPage(data=hits, has_more=len(found) > limit)
 
 
 async def _entry_of(tx: AsyncSession, owner: OwnerId, hit_id: str) -> int:

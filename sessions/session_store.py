@@ -219,7 +219,7 @@ class SessionStore(TitleStore, ManifestStore):
         self, owner: OwnerId, words: Sequence[str], *, limit: int, after: str | None
     ) -> SearchPage:
         """A page of `SearchHit`s, newest first. Raises InvalidInputError for an unknown `after`."""
-        async with self._database.reading() as tx:
+        async with self._database.reading(is_large=True) as tx:
             kind = self._database.search_kind
             return await search.find(tx, kind, owner, words, limit=limit, after=after)
 

@@ -47,6 +47,10 @@ class Connection(aiosqlite.Connection):
         self._opening = "BEGIN DEFERRED" if is_reading else "BEGIN IMMEDIATE"
         self._is_reading, self._is_brief, self._is_here = is_reading, is_brief, False
 
+    def begin_nothing(self) -> None:
+        """Let statements be durable one by one."""
+        self._opening, self._is_brief, self._is_here = None, False, False
+
     def cursor(self) -> "_Cursor":  # type: ignore[override]
         """One that is there at once."""
         return _Cursor(self)

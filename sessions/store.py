@@ -7,7 +7,7 @@ what a turn may do; what only the database can tell (who wrote first, whose leas
 answered by a conflict or by False.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
@@ -40,6 +40,7 @@ from sessions.turn_writes import (
     NewTurn,
     add_reply,
     input_rows,
+    lock_sessions,
     move_head,
     pick_branch,
     response_row,
@@ -56,7 +57,7 @@ from sessions.types import (
 )
 
 # Between two queries the event loop has its turn, and a query has only so many parameters.
-_TURNS_PER_QUERY = 200
+_TURNS_PER_QUERY = 100
 
 
 class Store(ItemStore):
@@ -64,15 +65,18 @@ class Store(ItemStore):
 
     # Reading turns.
 
-    async def turn(self, owner: OwnerId, turn_id: TurnId) -> Turn:
+    async def turn(self, owner: OwnerId, turn_id: TurnId, *, is_followed: bool = False) -> Turn:
         """Raises TurnNotFoundError also for another owner's.
 
-        A deleted session's turns can be read as long as a fork that came after them lives.
+        A deleted session's turns can be read as long as a fork that came after them lives. A turn
+        that was deleted by itself is not there; `is_followed` finds one that others are built on.
         """
         async with self._database.reading(is_brief=True) as tx:
             row = await tx.get(ResponseRow, turn_id)
             session = await tx.get(SessionRow, row.session_id) if row is not None else None
-            if row is None or session is None or session.owner_id != owner or row.deleted_at:
+            if row is None or session is None or session.owner_id != owner:
+                raise TurnNotFoundError(f"no turn has the id {turn_id!r}")
+            if row.deleted_at is not None and not (is_followed and await _is_followed(tx, turn_id)):
                 raise TurnNotFoundError(f"no turn has the id {turn_id!r}")
             turn = (await _to_turns(tx, [row]))[0]
         if session.deleted_at is not None and not await self._is_in_a_fork(owner, turn_id):
@@ -112,13 +116,13 @@ class Store(ItemStore):
             ResponseRow.deleted_at.is_(None), exists().where(children.parent_id == ResponseRow.id)
         )
         query = (
-            select(ResponseRow)
+            select(ResponseRow.id, ResponseRow.parent_id)
             .where(ResponseRow.session_id == session_id, is_shown)
             .order_by(ResponseRow.created_at, ResponseRow.id)
         )
-        async with self._database.reading() as tx:
-            found = (await tx.scalars(query)).all()
-            return await _to_turns(tx, _parents_first(found))
+        async with self._database.reading(is_large=True) as tx:
+            parents = {row.id: row.parent_id for row in await tx.execute(query)}
+            return await _turns_of(tx, _parents_first(parents))
 
     async def submitted(
         self, session_id: SessionId, client_turn_id: str
@@ -152,13 +156,9 @@ class Store(ItemStore):
 
     async def _turns_along(self, chain: CTE) -> tuple[Turn, ...]:
         """The turns that a walk towards the root met, oldest first."""
-        query = (
-            select(ResponseRow)
-            .join(chain, chain.c.id == ResponseRow.id)
-            .order_by(chain.c.depth.desc())
-        )
-        async with self._database.reading() as tx:
-            return await _to_turns(tx, (await tx.scalars(query)).all())
+        query = select(chain.c.id).order_by(chain.c.depth.desc())
+        async with self._database.reading(is_large=True) as tx:
+            return await _turns_of(tx, (await tx.scalars(query)).all())
 
     # Writing turns.
 
@@ -201,6 +201,7 @@ class Store(ItemStore):
         """Write a turn's end, its reply and its ids; False when it is no longer ours."""
         assert not turn.status.is_active, turn.status
         async with self._database.writing(is_brief=True) as tx:
+            await lock_sessions(tx, [turn.session_id])
             if not await update_owned(tx, lease, rows.ending_values(turn)):
                 return False
             await set_ids(tx, turn.id, ids)
@@ -226,8 +227,10 @@ class Store(ItemStore):
         what its last checkpoint had.
         """
         is_abandoned = or_(ResponseRow.lease_until < now, ResponseRow.runner_id == runner_id)
-        query = select(ResponseRow).where(is_active(), is_abandoned, ResponseRow.id.notin_(spare))
+        are_left = (is_active(), is_abandoned, ResponseRow.id.notin_(spare))
+        query = select(ResponseRow).where(*are_left)
         async with self._database.writing() as tx:
+            await lock_sessions(tx, select(ResponseRow.session_id).where(*are_left))
             found = (await tx.scalars(query.with_for_update())).all()
             for turn in await _to_turns(tx, found):
                 ended = replace(turn, status=TurnStatus.INTERRUPTED, finished_at=now)
@@ -254,6 +257,29 @@ async def _insert(tx: AsyncSession, new: NewTurn) -> None:
     tx.add_all(rows.search_entries(nodes))
 
 
+async def _is_followed(tx: AsyncSession, turn_id: TurnId) -> bool:
+    """Whether a turn comes behind it, or a session would go on from it."""
+    query = select(
+        or_(
+            exists().where(ResponseRow.parent_id == turn_id),
+            exists().where(SessionRow.head_id == turn_id),
+        )
+    )
+    return (await tx.scalars(query)).one()
+
+
+async def _turns_of(tx: AsyncSession, ids: Sequence[str]) -> tuple[Turn, ...]:
+    """Turns by their ids, in that order."""
+    turns: list[Turn] = []
+    for begin in range(0, len(ids), _TURNS_PER_QUERY):
+        some = ids[begin : begin + _TURNS_PER_QUERY]
+        found = await tx.scalars(select(ResponseRow).where(ResponseRow.id.in_(some)))
+        by_id = {row.id: row for row in found}
+        turns += await _some_turns(tx, [by_id[turn_id] for turn_id in some])
+        tx.expunge_all()
+    return tuple(turns)
+
+
 async def _to_turns(tx: AsyncSession, found: Sequence[ResponseRow]) -> tuple[Turn, ...]:
     turns: list[Turn] = []
     for begin in range(0, len(found), _TURNS_PER_QUERY):
@@ -277,19 +303,19 @@ async def _some_turns(tx: AsyncSession, found: Sequence[ResponseRow]) -> Iterato
     )
 
 
-def _parents_first(found: Sequence[ResponseRow]) -> list[ResponseRow]:
-    """The same rows, each that came before its parent put right behind it."""
-    unplaced = {row.id for row in found}
-    early: dict[str, list[ResponseRow]] = {}
-    ordered: list[ResponseRow] = []
-    for row in found:
-        if row.parent_id is not None and row.parent_id in unplaced:
-            early.setdefault(row.parent_id, []).append(row)
+def _parents_first(parents: Mapping[str, str | None]) -> list[str]:
+    """The same ids, each that came before its parent put right behind it."""
+    unplaced = set(parents)
+    early: dict[str, list[str]] = {}
+    ordered: list[str] = []
+    for turn_id, parent_id in parents.items():
+        if parent_id is not None and parent_id in unplaced:
+            early.setdefault(parent_id, []).append(turn_id)
             continue
-        stack = [row]
+        stack = [turn_id]
         while stack:
             placed = stack.pop()
-            unplaced.remove(placed.id)
+            unplaced.remove(placed)
             ordered.append(placed)
-            stack += reversed(early.pop(placed.id, []))
+            stack += reversed(early.pop(placed, []))
     return ordered

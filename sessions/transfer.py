@@ -128,7 +128,8 @@ class Importer:
             if turn.parent is not None and turn.parent not in known:
                 raise InvalidInputError("a parent comes before", param=f"{place}.parent")
             known.add(turn.key)
-            check_messages(turn.input, max_chars=self._max_input_chars)
+            if turn.input:  # or all of it was deleted where it comes from
+                check_messages(turn.input, max_chars=self._max_input_chars)
             check_text(turn.reply_text, param=f"{place}.reply")
             check_metadata(turn.metadata)
         if given.head is not None and given.head not in known:

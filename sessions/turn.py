@@ -252,6 +252,7 @@ class TurnRunner:
             return self._failed(admitted, self._error)
         assert self._sent_at is not None, "finished before it was sent"
         before_s = (self._sent_at - turn.created_at).total_seconds()
+        num_given = len(admitted.partial.ids) if admitted.partial is not None else 0
         claim = self._started.claim if self._started is not None else None
         is_done = not turn.terms.has_reply and finished.reason is FinishReason.LENGTH
         turn = replace(
@@ -259,7 +260,7 @@ class TurnRunner:
             status=TurnStatus.COMPLETED if is_done else ENDINGS[finished.reason],
             incomplete_reason=None if is_done else CUTS.get(finished.reason),
             usage=None if claim is None else self._usage(claim, finished),
-            timing=to_timing(finished, before_s),
+            timing=to_timing(finished, before_s, num_given=num_given),
         )
         return self._cut_short(turn) if finished.reason is FinishReason.CANCELLED else turn
 

@@ -1,14 +1,16 @@
 """The statements that a turn is written with; `store.py` puts them into transactions.
 
 Everything an active turn's runner writes is guarded by its lease: another server may have taken
-the turn for abandoned and ended it.
+the turn for abandoned and ended it. A session's row is locked before any row of its turns: in one
+order, so that no two transactions wait for each other.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import and_, exists, func, or_, select, update
+from sqlalchemy import Select, and_, exists, func, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from sessions import rows
@@ -55,6 +57,13 @@ class Checkpoint:
     text: str
     pieces: list[Any]
     ids: tuple[int, ...] = field(repr=False)
+
+
+async def lock_sessions(tx: AsyncSession, ids: Sequence[str] | Select[str]) -> None:
+    """Keep others from changing the sessions before the transaction is over. SQLite, where
+    there is but one writer, does nothing more for it than look them up."""
+    query = select(SessionRow.id).where(SessionRow.id.in_(ids)).order_by(SessionRow.id)
+    await tx.execute(query.with_for_update())
 
 
 async def move_head(tx: AsyncSession, new: NewTurn) -> None:

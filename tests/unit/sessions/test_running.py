@@ -8,6 +8,7 @@ import pytest
 
 from model.errors import EngineBusyError
 from model.messages import FinishReason
+from sessions import running
 from sessions.errors import DrainingError, IdempotencyConflictError, StoreUnavailableError
 from sessions.manager import ManagerConfig, SessionManager
 from sessions.places import Places
@@ -93,6 +94,36 @@ async def test_leaving_the_manager_ends_what_runs(store, engine, clock, renderer
 
     ended = await store.any_turn(turn.id)
     assert (ended.status, ended.reply_text) == (TurnStatus.INTERRUPTED, "Hel")
+
+
+class DeafStore(Store):
+    """Never takes a turn's end."""
+
+    async def end_turn(self, lease, turn, ids):
+        await asyncio.Event().wait()
+
+
+@pytest.mark.parametrize("is_hurried", [False, True])
+async def test_a_store_that_takes_no_end_does_not_keep_the_server(
+    database, engine, clock, renderer, monkeypatch, is_hurried
+):
+    monkeypatch.setattr(running, "HURRIED_ENDS_WRITTEN_S", SOON)
+    if not is_hurried:
+        monkeypatch.setattr(running, "ENDS_WRITTEN_S", SOON)
+    engine.replies.append(FakeReply(holds_after=1))
+    store = DeafStore(database)
+    async with asyncio.timeout(5):
+        async with serve(store, engine, clock, renderer, cancel_grace_s=SOON) as manager:
+            turn = await (await Chat.open(manager)).submit()
+            await engine.held(turn.id)
+            if is_hurried:
+                manager.hurry()
+            await manager.drain(0)
+    assert (await store.any_turn(turn.id)).status.is_active
+
+    async with serve(Store(database), engine, clock, renderer) as manager:
+        await manager.recover()
+        assert (await manager.turn(ANN, turn.id)).status is TurnStatus.INTERRUPTED
 
 
 async def test_a_turn_too_many_is_refused_and_nothing_of_it_is_kept(store, engine, clock, renderer):

@@ -17,8 +17,8 @@ from tests.support.paged_steps import CPU, PagedStep, Shape
 
 PLAIN = AttentionSpec(0.3)
 
-# Around the tiles' edges: 64 positions, 64 rows, vectors of 4 to 16 lanes, splits of 128; heads that
-# are taken together and of which some are left (two of five at once, of 128 floats).
+# Around the tiles' edges: 64 positions, 64 rows, vectors of 4 to 16 lanes, splits of 128; heads
+# that are taken together and of which some are left (two of five at once, of 128 floats).
 edges = st.sampled_from([0, 1, 15, 17, 63, 64, 65, 127, 130, 300])
 large_shapes = st.builds(
     Shape,
