@@ -31,7 +31,7 @@ constexpr bool kHasTiles[2] = {true, false};
 #endif
 
 // What a code may stand for at most, in root mean squares of the row; a coarser group is refined.
-constexpr float kCoarse = 0.035f;
+constexpr float kCoarse = 0.05f;
 constexpr float kMostCode = 127;
 constexpr float kFiner = 254;  // codes miss half a step at most
 constexpr int kPieces = kGroup / kWidth;
