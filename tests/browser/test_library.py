@@ -53,6 +53,22 @@ async def test_a_chat_is_renamed_and_pinned_in_every_window(front, read):
         await expect(window.page.get_by_role("heading", name="Pinned")).to_be_visible()
 
 
+async def test_the_list_marks_a_reply_that_was_asked_for_elsewhere(front, read):
+    other = await read()
+    front.engine.replies.append(FakeReply(pieces=("One ", "two"), holds_after=1))
+    await other.say("Count")
+    await other.sees("One")
+    # They share nothing but the server.
+    reader = await read()
+    mark = reader.rows.first.get_by_role("img", name="A reply is being written")
+    await expect(mark).to_be_visible()
+    await reader.rows.first.click()
+    await reader.sees("One")
+    front.engine.let_go()
+    await reader.sees("One two")
+    await expect(mark).to_have_count(0)
+
+
 async def test_a_deleted_chat_comes_back_by_undo(front, read):
     reader = await read()
     await reader.asks("First", "Hello")

@@ -16,6 +16,7 @@ export type Session = Pick<
   | "pinned"
   | "auto_title"
   | "kv"
+  | "active"
   | "head"
   | "forked_from"
   | "revision"

@@ -147,6 +147,12 @@ export class State {
     return this.sessions.value.find((session) => session.id === id);
   }
 
+  /** Whether a reply is being written there, by whomever: of turns known here their events tell. */
+  isLive(session: Session): boolean {
+    const here = [...this.live.value.values()].includes(session.id);
+    return here || session.active.some((turn) => !this.#turns.has(turn));
+  }
+
   /** The turns of a session without following their texts: id, parent and age never change. */
   structure(session: string): readonly Turn[] {
     return this.members(session).value.flatMap((id) => this.#turns.get(id)?.peek() ?? []);

@@ -15,6 +15,7 @@ export function session(more: Partial<Session> = {}): Session {
     pinned: false,
     auto_title: true,
     kv: null,
+    active: [],
     head: null,
     forked_from: null,
     revision: 1,

@@ -5,7 +5,7 @@ import type { Session } from "../protocol";
 
 function usePlace(session: Session) {
   const { state } = useApp();
-  const live = [...state.live.value.values()].includes(session.id);
+  const live = state.isLive(session);
   return session.head === null && !live ? null : placeOf(session, live, Date.now());
 }
 

@@ -189,7 +189,7 @@ function grouped(sessions: readonly Session[]): [string, Session[]][] {
 function Row({ session }: { session: Session }) {
   const { state, library } = useApp();
   const current = state.current.value === session.id;
-  const live = [...state.live.value.values()].includes(session.id);
+  const live = state.isLive(session);
   const unread = state.unread.value.has(session.id);
   const name = nameOf(session, state.structure(session.id)[0]?.input);
   const readAnew = modelMark(session);
