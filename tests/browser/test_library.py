@@ -11,6 +11,10 @@ from tests.support.fake_engine import FakeReply
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 
+_HIDE = "Object.defineProperty(document, 'visibilityState', {value: 'hidden', configurable: true})"
+_SHOW = "delete document.visibilityState; document.dispatchEvent(new Event('visibilitychange'))"
+
+
 def _read(file):
     return json.loads(file.read_text(encoding="utf-8"))
 
@@ -67,6 +71,28 @@ async def test_the_list_marks_a_reply_that_was_asked_for_elsewhere(front, read):
     front.engine.let_go()
     await reader.sees("One two")
     await expect(mark).to_have_count(0)
+
+
+async def test_the_list_follows_other_clients_by_itself_while_it_is_seen(front, read):
+    reader = await read()
+    await reader.page.clock.install()
+    await reader.page.reload()
+    await expect(reader.page.get_by_text("Your chats will be listed here.")).to_be_visible()
+    api = reader.page.request
+    made = await api.post(front.url + "v1/sessions", data={})
+    await reader.page.clock.run_for(12_000)
+    await expect(reader.rows).to_have_text(["Untitled chat"])
+    session = (await made.json())["id"]
+    await api.patch(front.url + f"v1/sessions/{session}", data={"title": "Tides"})
+    asked = []
+    await reader.page.route(re.compile(r"/v1/sessions\?"), lambda route: asked.append(route))
+    await reader.page.evaluate(_HIDE)
+    # Not so long that the socket takes its peer for gone, and reads the list on coming back.
+    await reader.page.clock.run_for(12_000)
+    assert asked == []
+    await reader.page.unroute_all()
+    await reader.page.evaluate(_SHOW)
+    await expect(reader.rows).to_have_text(["Tides"])
 
 
 async def test_a_deleted_chat_comes_back_by_undo(front, read):

@@ -88,14 +88,17 @@ export class Chat {
     }
   }
 
-  /** Looks for what other windows did: cheap, for when the page is seen again. */
-  async refresh(): Promise<void> {
+  /**
+   * Looks for what others did: cheap, for every few seconds. `again`: what could not be read is
+   * tried once more, as when the page is seen again.
+   */
+  async refresh(again = true): Promise<void> {
     const { state } = this.options;
     const id = state.current.peek();
     const before = id === null ? undefined : state.session(id)?.revision;
     await this.options.library.load();
     if (id === null) return;
-    const unread = state.load(id).peek() !== "ready";
+    const unread = again && state.load(id).peek() !== "ready";
     if (unread || state.session(id)?.revision !== before) await this.loadTurns(id);
   }
 

@@ -14,6 +14,7 @@ export type Session = Pick<
   | "reasoning"
   | "sampling"
   | "pinned"
+  | "listed"
   | "auto_title"
   | "kv"
   | "active"

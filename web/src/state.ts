@@ -196,9 +196,27 @@ export class State {
       return;
     }
     const rest = this.sessions.peek().filter((other) => other.id !== session.id);
-    this.sessions.value = [session, ...rest].sort(
-      (a, b) => Number(b.pinned) - Number(a.pinned) || b.updated_at - a.updated_at,
-    );
+    this.sessions.value = [session, ...rest].sort(byUse);
+  }
+
+  /**
+   * The list's beginning, asked for when there was `asked`; `isWhole`: nothing comes behind it. What
+   * was learnt since then stays, and so does what stands behind that beginning.
+   */
+  putList(beginning: readonly Session[], isWhole: boolean, asked: readonly Session[]): void {
+    const then = new Map(asked.map((one) => [one.id, one]));
+    const listed = new Map<string, Session>();
+    for (const one of beginning) if (!this.gone.has(one.id)) listed.set(one.id, one);
+    const end = isWhole ? undefined : beginning.at(-1);
+    for (const known of this.sessions.peek()) {
+      const before = then.get(known.id);
+      const given = listed.get(known.id);
+      const isNews = known !== before && known.revision >= (given?.revision ?? 0);
+      const isBehind = end !== undefined && byUse(end, known) <= 0;
+      const isUnlisted = !known.listed && this.current.peek() === known.id;
+      if (isNews || (!given && (isBehind || isUnlisted))) listed.set(known.id, known);
+    }
+    this.sessions.value = [...listed.values()].sort(byUse);
   }
 
   /** It was used just now. */
@@ -262,6 +280,11 @@ export class State {
     }
     this.live.value = next;
   }
+}
+
+/** The list's order; what shares a second stays as the server had it. */
+function byUse(a: Session, b: Session): number {
+  return Number(b.pinned) - Number(a.pinned) || b.updated_at - a.updated_at;
 }
 
 function made<T>(all: Map<string, Signal<T>>, key: string, first: T): Signal<T> {

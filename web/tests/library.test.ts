@@ -38,6 +38,56 @@ describe("deleting", () => {
   });
 });
 
+describe("the list, read again", () => {
+  const at = (id: string, updated_at: number) => session({ id, updated_at });
+  const listed = ({ state }: ReturnType<typeof setUp>) => state.sessions.value.map(({ id }) => id);
+
+  it("has what others made and named, and not what they deleted", async () => {
+    const desk = setUp();
+    await desk.library.load();
+    desk.server.sessions = [session({ id: "conv_2", title: "Tides", updated_at: 200 })];
+    await desk.library.load();
+    expect(listed(desk)).toEqual(["conv_2"]);
+    expect(desk.state.session("conv_2")?.title).toBe("Tides");
+  });
+
+  it("is as long as the reader has made it, and goes on where it ended", async () => {
+    const desk = setUp();
+    const { server, library, state } = desk;
+    server.sessions = [at("a", 6), at("b", 5), at("c", 4), at("d", 3), at("e", 2)];
+    server.limit = 2;
+    await library.load();
+    await library.loadMore();
+    server.sessions.unshift(at("new", 7));
+    await library.load();
+    expect(listed(desk)).toEqual(["new", "a", "b", "c", "d"]);
+    expect(state.hasMoreSessions.value).toBe(true);
+    await library.loadMore();
+    expect(listed(desk)).toEqual(["new", "a", "b", "c", "d", "e"]);
+    expect(state.hasMoreSessions.value).toBe(false);
+  });
+
+  it("does not take back what was learnt while it was on its way", async () => {
+    const desk = setUp();
+    await desk.library.load();
+    const read = desk.library.load();
+    desk.state.putSession(session({ title: "Tides", revision: 2 }));
+    desk.state.putSession(at("made", 200));
+    await read;
+    expect(listed(desk)).toEqual(["made", CONVERSATION]);
+    expect(desk.state.session(CONVERSATION)?.title).toBe("Tides");
+  });
+
+  it("leaves the chat on screen, though no list has it", async () => {
+    const desk = setUp();
+    desk.state.current.value = "hidden";
+    desk.state.putSession(session({ id: "hidden", listed: false, updated_at: 300 }));
+    await desk.library.load();
+    await desk.library.load();
+    expect(listed(desk)).toEqual(["hidden", CONVERSATION]);
+  });
+});
+
 describe("a change", () => {
   it("shows at once, and is told to the other windows when the server has it", async () => {
     const { library, state, told } = setUp();

@@ -13,6 +13,7 @@ export function session(more: Partial<Session> = {}): Session {
     reasoning: "template",
     sampling: {},
     pinned: false,
+    listed: true,
     auto_title: true,
     kv: null,
     active: [],
