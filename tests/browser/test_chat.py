@@ -174,7 +174,10 @@ async def test_a_fork_goes_on_in_a_chat_of_its_own(front, read):
     await reader.button("Fork: continues without recomputing").click()
     # A fork has the mark of one in the list.
     await expect(reader.page.locator(".row > a[aria-current] > .icon")).to_be_visible()
+    # Its state is its origin's as yet: that there is none would be wrong.
+    await expect(reader.page.locator("[aria-current] .place-dot, .topbar .place")).to_have_count(0)
     await reader.asks("Second", "Hello")
+    await expect(reader.page.locator(".topbar .place")).to_be_visible()
     await expect(reader.replies).to_have_text(["Hello", "Hello"])
     await reader.page.goto(before)
     await expect(reader.replies).to_have_text(["Hello"])

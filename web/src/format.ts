@@ -93,9 +93,15 @@ export interface Place {
 
 const PLACES = { device: "In memory", cpu: "In host memory", disk: "On disk" } as const;
 
-/** Where a chat's state is; `live` while a reply comes. `now` in milliseconds. */
-export function placeOf(session: Session, live: boolean, now: number): Place {
+/**
+ * Where a chat's state is; null where nothing can be said. `live` while a reply comes. `now` in
+ * milliseconds.
+ */
+export function placeOf(session: Session, live: boolean, now: number): Place | null {
   const kv = session.kv;
+  // A fork without a turn of its own goes on with its origin's state, wherever that is.
+  const isFresh = session.head === null || (!kv && session.head === session.forked_from);
+  if (isFresh && !live) return null;
   if (!kv) {
     if (live) return { kind: "device", short: PLACES.device, long: PLACES.device };
     const long = "Not cached: the next message computes the whole chat again";
