@@ -7,14 +7,14 @@ import { type Trouble, trouble } from "./errors";
 import { titleOf } from "./format";
 import type { HealthWatch } from "./health";
 import type { Sampling, Session, SessionPage, SessionPatch } from "./protocol";
-import type { State } from "./state";
+import type { State, ToastAction } from "./state";
 
 export interface LibraryOptions {
   state: State;
   api: Api;
   health: HealthWatch;
   navigate(session: string | null, turn?: string | null): void;
-  toast(text: string, action?: { label: string; run(): void } | null): void;
+  toast(text: string, action?: ToastAction | null): void;
   /** Hands a file to the reader. */
   save(file: Blob, name: string): void;
   /** The list changed here: other windows of this reader look again. */
@@ -157,7 +157,7 @@ export class Library {
   }
 
   /** Deletes at once; the server keeps it for as long as that can be taken back. */
-  async delete(session: Session): Promise<void> {
+  async delete(session: Session, byKeys = false): Promise<void> {
     const { state, api, navigate, toast } = this.options;
     const wasShown = state.current.peek() === session.id;
     state.gone.add(session.id);
@@ -173,7 +173,8 @@ export class Library {
         return;
       }
     }
-    toast("Chat deleted", { label: "Undo", run: () => void this.#restore(session, wasShown) });
+    const run = () => void this.#restore(session, wasShown);
+    toast("Chat deleted", { label: "Undo", undoes: true, takesFocus: byKeys, run });
   }
 
   async export(session: Session, format: ExportFormat): Promise<void> {

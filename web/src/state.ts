@@ -42,7 +42,16 @@ export type Health =
 export interface Toast {
   readonly id: number;
   readonly text: string;
-  readonly action: { readonly label: string; run(): void } | null;
+  readonly action: ToastAction | null;
+}
+
+export interface ToastAction {
+  readonly label: string;
+  /** It takes back what was done last: a key does it, too. */
+  readonly undoes?: boolean;
+  /** Who works by keyboard is taken to it. */
+  readonly takesFocus?: boolean;
+  run(): void;
 }
 
 /** What was looked for, and what was found so far. */

@@ -20,6 +20,26 @@ describe("deleting", () => {
     expect(went).toEqual([null, CONVERSATION]);
   });
 
+  it("is undone by a key as long as its note is there, which stays while somebody is at it", async () => {
+    const { chat, library, state, server, timers } = setUp();
+    expect(chat.undo()).toBe(false);
+    await library.delete(session(), true);
+    const note = last(state.toasts.value);
+    expect(note.action?.takesFocus).toBe(true);
+    chat.hold(note.id, true);
+    timers.pass(60_000);
+    expect(state.toasts.value).toEqual([note]);
+    expect(chat.undo()).toBe(true);
+    await settled();
+    expect(server.restored).toEqual([CONVERSATION]);
+    expect(state.toasts.value).toEqual([]);
+    await library.delete(session());
+    chat.hold(last(state.toasts.value).id, true);
+    chat.hold(last(state.toasts.value).id, false);
+    timers.pass(12_000);
+    expect([state.toasts.value, chat.undo()]).toEqual([[], false]);
+  });
+
   it("is not undone by a list that is read meanwhile", async () => {
     const { library, state } = setUp();
     const deleted = library.delete(session());
