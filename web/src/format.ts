@@ -23,7 +23,8 @@ export function modelNote(session: Session): string | null {
     case "other_model":
       return `Written with ${session.model}. The next message reads the whole chat anew, once.`;
     case "fingerprint_changed":
-      return "Imported, or the model has changed. The next message reads the whole chat anew, once.";
+      // Imported, or of a model that has changed: the server does not tell which.
+      return "The loaded model has not read this chat yet. The next message reads all of it, once.";
     default:
       return null;
   }

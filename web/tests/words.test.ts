@@ -49,7 +49,7 @@ describe("names", () => {
   it("say what will be read anew, in the list and above the message box", () => {
     const imported = session({ model_state: "fingerprint_changed" });
     expect(modelMark(imported)).toBe("To be read anew");
-    expect(modelNote(imported)).toMatch(/^Imported, or the model has changed/);
+    expect(modelNote(imported)).toMatch(/^The loaded model has not read this chat yet/);
     expect([modelMark(session()), modelNote(session())]).toEqual([null, null]);
   });
 
