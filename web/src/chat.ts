@@ -10,7 +10,7 @@ import { titleOf } from "./format";
 import type { HealthWatch } from "./health";
 import { type Library, NO_SETTINGS } from "./library";
 import type { SessionFrame } from "./protocol";
-import type { Outgoing, State, ToastAction } from "./state";
+import type { Outgoing, State, Toast, ToastAction } from "./state";
 import type { Streams } from "./streams";
 import { parentKey, pathOf } from "./tree";
 import { isActive, type Turn, turnFromResponse } from "./turn";
@@ -234,8 +234,11 @@ export class Chat {
   toast(text: string, action: ToastAction | null = null): void {
     const { toasts } = this.options.state;
     const id = this.#nextToast++;
+    // Said again it is said once; two ways back are two, whatever they are called.
+    const isSame = (other: Toast) => other.text === text && !other.action && action === null;
+    const rest = toasts.peek().filter((other) => !isSame(other));
     // One more than can be seen at once is enough to read.
-    toasts.value = [...toasts.peek().slice(-2), { id, text, action }];
+    toasts.value = [...rest.slice(-2), { id, text, action }];
     this.#expire(id, action === null ? TOAST_MS : UNDO_MS);
   }
 
@@ -300,7 +303,8 @@ export class Chat {
 
   #expire(toast: number, ms: number): void {
     this.options.later(() => {
-      if (this.#held.has(toast)) this.#expire(toast, ms);
+      const isThere = this.options.state.toasts.peek().some(({ id }) => id === toast);
+      if (isThere && this.#held.has(toast)) this.#expire(toast, ms);
       else this.dismiss(toast);
     }, ms);
   }

@@ -229,6 +229,8 @@ describe("files", () => {
       expect(last(state.toasts.value).text).toContain("not a chat exported as JSON");
     }
     expect(server.imports.length).toBe(1);
+    // Once, however often it is said.
+    expect(state.toasts.value.length).toBe(1);
   });
 });
 
