@@ -229,12 +229,10 @@ function ImportButton() {
   return (
     <>
       <input
-        class="hidden"
+        hidden
         ref={file}
         type="file"
         accept="application/json,.json"
-        aria-label="Exported chat"
-        tabIndex={-1}
         onChange={(event) => {
           const chosen = event.currentTarget.files?.[0];
           // The same file can be chosen again.
