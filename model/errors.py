@@ -47,8 +47,8 @@ class ContextLengthError(InvalidGenerationError):
         over = num_tokens + 1 - max_context_tokens
         uncut = " with its last turn alone, which is never cut" if is_cut else ""
         super().__init__(
-            f"the prompt has {num_tokens} tokens{uncut}; the context holds {max_context_tokens} "
-            f"with the reply's first: {over} too many",
+            f"the prompt has {num_tokens:,} tokens{uncut}; the context holds "
+            f"{max_context_tokens:,} with the reply's first: {over:,} too many",
             param="input",
         )
         self.num_tokens = num_tokens

@@ -99,6 +99,27 @@ async def test_a_failed_reply_can_be_tried_again(front, read):
     await expect(reader.page.get_by_role("alert")).to_have_count(0)
 
 
+async def test_a_message_that_is_too_long_alone_is_told_from_a_full_conversation(front, read):
+    reader = await read()
+    await reader.say("many words " * 1_000)
+    alert = reader.page.get_by_role("alert")
+    await expect(alert).to_contain_text("This message is too long by itself.")
+    await expect(alert).to_contain_text(
+        re.compile(r"has \d+,\d{3} tokens; the context holds 4,096")
+    )
+    await expect(alert).to_contain_text("Shorten it and send it again.")
+    await alert.get_by_role("button", name="Edit message").click()
+    await reader.asks("First", "Hello")
+    await reader.say("many words " * 1_000)
+    await expect(alert).to_contain_text("This message is too long by itself.")
+    await alert.get_by_role("button", name="Edit message").click()
+    # What fits once does not fit twice.
+    await reader.asks("many words " * 400 + "end", "Hello")
+    await reader.say("many words " * 400)
+    await expect(alert).to_contain_text("This conversation is full.")
+    await expect(alert).to_contain_text("Start a new chat, or fork from an earlier turn.")
+
+
 async def test_a_reply_cut_at_its_limit_goes_on(front, read):
     reader = await read()
     front.engine.replies.append(FakeReply(pieces=("One ",), reason=FinishReason.LENGTH))
@@ -174,7 +195,10 @@ async def test_a_fork_goes_on_in_a_chat_of_its_own(front, read):
     await reader.button("Fork: continues without recomputing").click()
     # A fork has the mark of one in the list.
     await expect(reader.page.locator(".row > a[aria-current] > .icon")).to_be_visible()
+    # Its state is its origin's as yet: that there is none would be wrong.
+    await expect(reader.page.locator("[aria-current] .place-dot, .topbar .place")).to_have_count(0)
     await reader.asks("Second", "Hello")
+    await expect(reader.page.locator(".topbar .place")).to_be_visible()
     await expect(reader.replies).to_have_text(["Hello", "Hello"])
     await reader.page.goto(before)
     await expect(reader.replies).to_have_text(["Hello"])

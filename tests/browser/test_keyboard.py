@@ -78,9 +78,69 @@ async def test_the_list_and_the_search_are_walked_with_arrows(front, read):
     await reader.rows.nth(1).focus()
     await press("Delete")
     await expect(reader.rows).to_have_text(["Second"])
+    await expect(reader.button("Undo")).to_be_focused()
+    await press("Escape")
+    await expect(reader.page.locator(".toast")).to_have_count(0)
+    # It was the chat on screen: there is a new one.
+    await expect(reader.box).to_be_focused()
     await reader.rows.first.focus()
     await press("ArrowUp")
     await expect(search).to_be_focused()
+
+
+async def test_a_deletion_is_taken_back_by_keys(front, read):
+    reader = await read()
+    press, undo = reader.page.keyboard.press, reader.button("Undo")
+    await reader.asks("First", "Hello")
+    await reader.button("New chat").first.click()
+    await expect(reader.page.get_by_text("Where shall we begin?")).to_be_visible()
+    await reader.asks("Second", "Hello")
+
+    # The one on screen, from its menu above the conversation.
+    await reader.button("More for this chat").focus()
+    await press("Enter")
+    await expect(reader.page.get_by_role("menuitem", name="Rename")).to_be_focused()
+    await press("ArrowUp")
+    await press("Enter")
+    await expect(reader.rows).to_have_text(["First"])
+    await expect(undo).to_be_focused()
+    await expect(undo).to_have_accessible_description("Chat deleted")
+    await press("Enter")
+    await expect(reader.rows).to_have_text(["Second", "First"])
+    await expect(reader.box).to_be_focused()
+
+    # Another one, from the list.
+    await reader.rows.nth(1).focus()
+    await press("Delete")
+    await expect(undo).to_be_focused()
+    await press("Control+z")
+    await expect(reader.rows).to_have_text(["Second", "First"])
+    await expect(reader.page.locator(".toast")).to_have_count(0)
+    await expect(reader.rows.first).to_be_focused()
+
+    # By mouse the focus stays in the list, and the key does it as well.
+    await reader.button("More for “First”").click(force=True)
+    await reader.page.get_by_role("menuitem", name="Delete").click()
+    await expect(undo).to_be_visible()
+    await expect(reader.rows.first).to_be_focused()
+    await press("Control+z")
+    await expect(reader.rows).to_have_text(["Second", "First"])
+
+
+async def test_a_note_stays_while_the_focus_is_on_it(front, read):
+    reader = await read()
+    await reader.page.clock.install()
+    await reader.page.reload()
+    await reader.asks("First", "Hello")
+    await reader.rows.first.focus()
+    await reader.page.keyboard.press("Delete")
+    await expect(reader.button("Undo")).to_be_focused()
+    await reader.page.clock.run_for(60_000)
+    await expect(reader.button("Undo")).to_be_focused()
+    await reader.box.focus()
+    await reader.page.clock.run_for(12_000)
+    await expect(reader.page.locator(".toast")).to_have_count(0)
+    await expect(reader.box).to_be_focused()
 
 
 async def test_the_keys_are_listed_and_a_dialog_gives_the_focus_back(front, read):

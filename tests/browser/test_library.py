@@ -11,6 +11,16 @@ from tests.support.fake_engine import FakeReply
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 
+_HIDE = "Object.defineProperty(document, 'visibilityState', {value: 'hidden', configurable: true})"
+_SHOW = "delete document.visibilityState; document.dispatchEvent(new Event('visibilitychange'))"
+
+
+async def _imports(reader, file):
+    async with reader.page.expect_file_chooser() as coming:
+        await reader.button("Import a chat").click()
+    await (await coming.value).set_files(file)
+
+
 def _read(file):
     return json.loads(file.read_text(encoding="utf-8"))
 
@@ -51,6 +61,44 @@ async def test_a_chat_is_renamed_and_pinned_in_every_window(front, read):
     for window in (reader, other):
         await expect(window.rows).to_have_text(["The oldest", "Second"])
         await expect(window.page.get_by_role("heading", name="Pinned")).to_be_visible()
+
+
+async def test_the_list_marks_a_reply_that_was_asked_for_elsewhere(front, read):
+    other = await read()
+    front.engine.replies.append(FakeReply(pieces=("One ", "two"), holds_after=1))
+    await other.say("Count")
+    await other.sees("One")
+    # They share nothing but the server.
+    reader = await read()
+    mark = reader.rows.first.get_by_role("img", name="A reply is being written")
+    await expect(mark).to_be_visible()
+    await reader.rows.first.click()
+    await reader.sees("One")
+    front.engine.let_go()
+    await reader.sees("One two")
+    await expect(mark).to_have_count(0)
+
+
+async def test_the_list_follows_other_clients_by_itself_while_it_is_seen(front, read):
+    reader = await read()
+    await reader.page.clock.install()
+    await reader.page.reload()
+    await expect(reader.page.get_by_text("Your chats will be listed here.")).to_be_visible()
+    api = reader.page.request
+    made = await api.post(front.url + "v1/sessions", data={})
+    await reader.page.clock.run_for(12_000)
+    await expect(reader.rows).to_have_text(["Untitled chat"])
+    session = (await made.json())["id"]
+    await api.patch(front.url + f"v1/sessions/{session}", data={"title": "Tides"})
+    asked = []
+    await reader.page.route(re.compile(r"/v1/sessions\?"), lambda route: asked.append(route))
+    await reader.page.evaluate(_HIDE)
+    # Not so long that the socket takes its peer for gone, and reads the list on coming back.
+    await reader.page.clock.run_for(12_000)
+    assert asked == []
+    await reader.page.unroute_all()
+    await reader.page.evaluate(_SHOW)
+    await expect(reader.rows).to_have_text(["Tides"])
 
 
 async def test_a_deleted_chat_comes_back_by_undo(front, read):
@@ -112,13 +160,21 @@ async def test_a_chat_goes_out_as_a_file_and_comes_in_again(front, read, tmp_pat
     assert download.suggested_filename == "First.json"
     await download.save_as(file)
     assert _read(file)["object"] == "splice.export"
-    await reader.page.get_by_label("Exported chat").set_input_files(file)
+    await _imports(reader, file)
     await expect(reader.page).not_to_have_url(before)
     await expect(reader.replies).to_have_text(["The whole reply"])
     await expect(reader.rows).to_have_count(2)
+    await expect(reader.banner).to_contain_text("The loaded model has not read this chat yet.")
     nonsense = {"name": "chat.json", "mimeType": "application/json", "buffer": b"no chat"}
-    await reader.page.get_by_label("Exported chat").set_input_files(nonsense)
-    await expect(reader.page.locator(".toast")).to_contain_text("not a chat exported as JSON")
+    toast = reader.page.locator(".toast")
+    for _ in range(2):
+        await _imports(reader, nonsense)
+        await expect(toast).to_contain_text("not a chat exported as JSON")
+    # One button leads to the file, which a reader of the screen is told of.
+    await expect(
+        reader.page.get_by_role("button", name=re.compile("Import|Exported|Choose"))
+    ).to_have_count(1)
+    await expect(toast).to_have_count(1)
 
 
 async def test_a_list_that_could_not_be_read_is_read_again(front, read):

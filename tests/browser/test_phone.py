@@ -29,6 +29,7 @@ async def test_the_list_is_a_drawer_that_closes_by_itself(front, read):
     await expect(reader.rows.first).not_to_be_visible()
     await reader.button("Show the chats").tap()
     await expect(reader.rows.first).to_be_visible()
+    await expect(reader.button("Close the list").first).to_be_focused()
     await reader.page.get_by_role("button", name="New chat").first.tap()
     await expect(reader.rows.first).not_to_be_visible()
     await reader.button("Show the chats").tap()

@@ -10,7 +10,7 @@ import { titleOf } from "./format";
 import type { HealthWatch } from "./health";
 import { type Library, NO_SETTINGS } from "./library";
 import type { SessionFrame } from "./protocol";
-import type { Outgoing, State } from "./state";
+import type { Outgoing, State, Toast, ToastAction } from "./state";
 import type { Streams } from "./streams";
 import { parentKey, pathOf } from "./tree";
 import { isActive, type Turn, turnFromResponse } from "./turn";
@@ -38,6 +38,8 @@ const FRESH = { stop: false, trouble: null } as const;
 
 export class Chat {
   #nextToast = 1;
+  /** Toasts that somebody is at: they stay. */
+  readonly #held = new Set<number>();
 
   constructor(private readonly options: ChatOptions) {}
 
@@ -88,14 +90,17 @@ export class Chat {
     }
   }
 
-  /** Looks for what other windows did: cheap, for when the page is seen again. */
-  async refresh(): Promise<void> {
+  /**
+   * Looks for what others did: cheap, for every few seconds. `again`: what could not be read is
+   * tried once more, as when the page is seen again.
+   */
+  async refresh(again = true): Promise<void> {
     const { state } = this.options;
     const id = state.current.peek();
     const before = id === null ? undefined : state.session(id)?.revision;
     await this.options.library.load();
     if (id === null) return;
-    const unread = state.load(id).peek() !== "ready";
+    const unread = again && state.load(id).peek() !== "ready";
     if (unread || state.session(id)?.revision !== before) await this.loadTurns(id);
   }
 
@@ -226,17 +231,36 @@ export class Chat {
     }
   }
 
-  toast(text: string, action: { label: string; run(): void } | null = null): void {
+  toast(text: string, action: ToastAction | null = null): void {
     const { toasts } = this.options.state;
     const id = this.#nextToast++;
+    // Said again it is said once; two ways back are two, whatever they are called.
+    const isSame = (other: Toast) => other.text === text && !other.action && action === null;
+    const rest = toasts.peek().filter((other) => !isSame(other));
     // One more than can be seen at once is enough to read.
-    toasts.value = [...toasts.peek().slice(-2), { id, text, action }];
-    this.options.later(() => this.dismiss(id), action === null ? TOAST_MS : UNDO_MS);
+    toasts.value = [...rest.slice(-2), { id, text, action }];
+    this.#expire(id, action === null ? TOAST_MS : UNDO_MS);
+  }
+
+  /** While it is held it does not go by itself. */
+  hold(toast: number, isHeld: boolean): void {
+    if (isHeld) this.#held.add(toast);
+    else this.#held.delete(toast);
+  }
+
+  /** Takes back what was done last; false: there is nothing, or no way back any more. */
+  undo(): boolean {
+    const last = this.options.state.toasts.peek().findLast(({ action }) => action?.undoes);
+    if (!last) return false;
+    this.dismiss(last.id);
+    last.action?.run();
+    return true;
   }
 
   dismiss(id: number): void {
     const { toasts } = this.options.state;
     toasts.value = toasts.peek().filter((toast) => toast.id !== id);
+    this.#held.delete(id);
   }
 
   /** A turn ended: the list's order, and the engine's health when it failed. */
@@ -275,6 +299,14 @@ export class Chat {
     } catch (error) {
       state.opening.value = { text, trouble: this.#trouble(error) };
     }
+  }
+
+  #expire(toast: number, ms: number): void {
+    this.options.later(() => {
+      const isThere = this.options.state.toasts.peek().some(({ id }) => id === toast);
+      if (isThere && this.#held.has(toast)) this.#expire(toast, ms);
+      else this.dismiss(toast);
+    }, ms);
   }
 
   async #look(session: string): Promise<void> {

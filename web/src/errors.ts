@@ -1,6 +1,7 @@
 /**
  * What went wrong, in words for a reader, and whether trying again can help. The codes are those
- * of docs/protocol.md; the page adds `offline` and `timeout` for what never reached the server.
+ * of docs/protocol.md; the page adds `offline` and `timeout` for what never reached the server, and
+ * says of a prompt that is too long what of it is.
  */
 
 export interface Trouble {
@@ -15,6 +16,8 @@ const TITLES: Record<string, string> = {
   offline: "The server can't be reached.",
   timeout: "The server did not answer in time.",
   context_length_exceeded: "This conversation is full.",
+  message_too_long: "This message is too long by itself.",
+  beginning_too_long: "The chat’s instructions and this message are too long together.",
   request_too_large: "This message is too large.",
   session_not_found: "This conversation no longer exists.",
   turn_not_found: "This reply no longer exists.",
@@ -84,11 +87,26 @@ export function advice(code: string): string | null {
   switch (code) {
     case "context_length_exceeded":
       return "Start a new chat, or fork from an earlier turn.";
+    case "message_too_long":
     case "request_too_large":
       return "Shorten it and send it again.";
+    case "beginning_too_long":
+      return "Shorten one of them and send it again.";
     default:
       return null;
   }
+}
+
+/**
+ * What a prompt that is too long has too much of. `before`: the tokens of what the message follows,
+ * null where they are not known; `instructed`: the chat has instructions, which begin it.
+ */
+export function overflow(full: Trouble, before: number | null, instructed: boolean): Trouble {
+  const over = Number(/([\d,]+) too many/.exec(full.detail ?? "")?.[1]?.replaceAll(",", "") ?? 0);
+  // So many would be too many without all that was said before.
+  if (before === null || over <= before) return full;
+  const isTogether = before === 0 && instructed;
+  return trouble(isTogether ? "beginning_too_long" : "message_too_long", full.detail ?? "");
 }
 
 function sentence(message: string): string {

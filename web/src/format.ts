@@ -23,7 +23,8 @@ export function modelNote(session: Session): string | null {
     case "other_model":
       return `Written with ${session.model}. The next message reads the whole chat anew, once.`;
     case "fingerprint_changed":
-      return "Imported, or the model has changed. The next message reads the whole chat anew, once.";
+      // Imported, or of a model that has changed: the server does not tell which.
+      return "The loaded model has not read this chat yet. The next message reads all of it, once.";
     default:
       return null;
   }
@@ -93,9 +94,15 @@ export interface Place {
 
 const PLACES = { device: "In memory", cpu: "In host memory", disk: "On disk" } as const;
 
-/** Where a chat's state is; `live` while a reply comes. `now` in milliseconds. */
-export function placeOf(session: Session, live: boolean, now: number): Place {
+/**
+ * Where a chat's state is; null where nothing can be said. `live` while a reply comes. `now` in
+ * milliseconds.
+ */
+export function placeOf(session: Session, live: boolean, now: number): Place | null {
   const kv = session.kv;
+  // A fork without a turn of its own goes on with its origin's state, wherever that is.
+  const isFresh = session.head === null || (!kv && session.head === session.forked_from);
+  if (isFresh && !live) return null;
   if (!kv) {
     if (live) return { kind: "device", short: PLACES.device, long: PLACES.device };
     const long = "Not cached: the next message computes the whole chat again";

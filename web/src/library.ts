@@ -6,15 +6,15 @@ import { type Api, ApiError, type ExportFormat } from "./api";
 import { type Trouble, trouble } from "./errors";
 import { titleOf } from "./format";
 import type { HealthWatch } from "./health";
-import type { Sampling, Session, SessionPatch } from "./protocol";
-import type { State } from "./state";
+import type { Sampling, Session, SessionPage, SessionPatch } from "./protocol";
+import type { State, ToastAction } from "./state";
 
 export interface LibraryOptions {
   state: State;
   api: Api;
   health: HealthWatch;
   navigate(session: string | null, turn?: string | null): void;
-  toast(text: string, action?: { label: string; run(): void } | null): void;
+  toast(text: string, action?: ToastAction | null): void;
   /** Hands a file to the reader. */
   save(file: Blob, name: string): void;
   /** The list changed here: other windows of this reader look again. */
@@ -42,17 +42,25 @@ export function settingsOf(session: Session): Settings {
 export class Library {
   /** Counts the questions: an answer to an earlier one is too late. */
   #asked = 0;
+  /** The last chat of the list as far as it was read. */
+  #end: string | null = null;
+  /** That is further than its beginning. */
+  #isFurther = false;
   /** Chats that will be looked at for want of a name. */
   readonly #unnamed = new Set<string>();
 
   constructor(private readonly options: LibraryOptions) {}
 
+  /** Reads the beginning of the list; more of it that was read before stays. */
   async load(): Promise<void> {
     const { state, api } = this.options;
+    const before = state.sessions.peek();
     try {
       const page = await api.listSessions();
-      state.sessions.value = page.data.filter((session) => !state.gone.has(session.id));
-      state.hasMoreSessions.value = page.has_more;
+      state.putList(page.data, !page.has_more, before);
+      // Another reader's list, or one that has become shorter, begins anew.
+      if (state.sessionsLoad.peek() !== "ready" || !page.has_more) this.#isFurther = false;
+      if (!this.#isFurther) this.#goOnBehind(page);
       state.sessionsLoad.value = "ready";
     } catch (error) {
       if (state.sessionsLoad.peek() !== "ready") state.sessionsLoad.value = this.#trouble(error);
@@ -61,14 +69,15 @@ export class Library {
 
   async loadMore(): Promise<void> {
     const { state, api } = this.options;
-    const last = state.sessions.peek().at(-1);
+    const last = state.session(this.#end ?? "") ?? state.sessions.peek().at(-1);
     if (!last) return;
     try {
       const page = await api.listSessions(last.id);
       const known = new Set(state.sessions.peek().map((session) => session.id));
       const fresh = page.data.filter((one) => !known.has(one.id) && !state.gone.has(one.id));
       state.sessions.value = [...state.sessions.peek(), ...fresh];
-      state.hasMoreSessions.value = page.has_more;
+      this.#isFurther = true;
+      this.#goOnBehind(page);
     } catch (error) {
       this.options.toast(this.#trouble(error).title);
     }
@@ -148,7 +157,7 @@ export class Library {
   }
 
   /** Deletes at once; the server keeps it for as long as that can be taken back. */
-  async delete(session: Session): Promise<void> {
+  async delete(session: Session, byKeys = false): Promise<void> {
     const { state, api, navigate, toast } = this.options;
     const wasShown = state.current.peek() === session.id;
     state.gone.add(session.id);
@@ -164,7 +173,8 @@ export class Library {
         return;
       }
     }
-    toast("Chat deleted", { label: "Undo", run: () => void this.#restore(session, wasShown) });
+    const run = () => void this.#restore(session, wasShown);
+    toast("Chat deleted", { label: "Undo", undoes: true, takesFocus: byKeys, run });
   }
 
   async export(session: Session, format: ExportFormat): Promise<void> {
@@ -191,6 +201,11 @@ export class Library {
         what === null ? "It is not a chat exported as JSON." : (what.detail ?? what.title);
       toast(`The file could not be imported. ${why}`);
     }
+  }
+
+  #goOnBehind(page: SessionPage): void {
+    this.#end = page.data.at(-1)?.id ?? this.#end;
+    this.options.state.hasMoreSessions.value = page.has_more;
   }
 
   async #name(id: string): Promise<void> {

@@ -22,6 +22,8 @@ import "./styles/index.css";
 const HIDDEN_FLUSH_MS = 250;
 const RESUME_AGAIN_MS = 2_000;
 const QUIET_MS = 3_000;
+/** Other clients don't tell of the chats that they make. */
+const LOOK_EVERY_MS = 12_000;
 
 function compose(): App {
   const base = new URL(".", document.baseURI);
@@ -161,7 +163,16 @@ function follow(app: App): void {
     app.socket.nudge();
     void app.chat.refresh();
   });
+  setInterval(() => {
+    if (isLookedAt(app)) void app.chat.refresh(false);
+  }, LOOK_EVERY_MS);
   begin(app);
+}
+
+/** Whether somebody sees the page, and there is a server to ask. */
+function isLookedAt({ state, access }: App): boolean {
+  const isSeen = document.visibilityState === "visible" && access.asking.peek() === null;
+  return isSeen && state.online.peek() && state.health.peek() !== "unreachable";
 }
 
 /** Frames of the screen stop in a hidden page, replies do not: whichever comes first. */

@@ -42,7 +42,16 @@ export type Health =
 export interface Toast {
   readonly id: number;
   readonly text: string;
-  readonly action: { readonly label: string; run(): void } | null;
+  readonly action: ToastAction | null;
+}
+
+export interface ToastAction {
+  readonly label: string;
+  /** It takes back what was done last: a key does it, too. */
+  readonly undoes?: boolean;
+  /** Who works by keyboard is taken to it. */
+  readonly takesFocus?: boolean;
+  run(): void;
 }
 
 /** What was looked for, and what was found so far. */
@@ -147,6 +156,12 @@ export class State {
     return this.sessions.value.find((session) => session.id === id);
   }
 
+  /** Whether a reply is being written there, by whomever: of turns known here their events tell. */
+  isLive(session: Session): boolean {
+    const here = [...this.live.value.values()].includes(session.id);
+    return here || session.active.some((turn) => !this.#turns.has(turn));
+  }
+
   /** The turns of a session without following their texts: id, parent and age never change. */
   structure(session: string): readonly Turn[] {
     return this.members(session).value.flatMap((id) => this.#turns.get(id)?.peek() ?? []);
@@ -190,9 +205,27 @@ export class State {
       return;
     }
     const rest = this.sessions.peek().filter((other) => other.id !== session.id);
-    this.sessions.value = [session, ...rest].sort(
-      (a, b) => Number(b.pinned) - Number(a.pinned) || b.updated_at - a.updated_at,
-    );
+    this.sessions.value = [session, ...rest].sort(byUse);
+  }
+
+  /**
+   * The list's beginning, asked for when there was `asked`; `isWhole`: nothing comes behind it. What
+   * was learnt since then stays, and so does what stands behind that beginning.
+   */
+  putList(beginning: readonly Session[], isWhole: boolean, asked: readonly Session[]): void {
+    const then = new Map(asked.map((one) => [one.id, one]));
+    const listed = new Map<string, Session>();
+    for (const one of beginning) if (!this.gone.has(one.id)) listed.set(one.id, one);
+    const end = isWhole ? undefined : beginning.at(-1);
+    for (const known of this.sessions.peek()) {
+      const before = then.get(known.id);
+      const given = listed.get(known.id);
+      const isNews = known !== before && known.revision >= (given?.revision ?? 0);
+      const isBehind = end !== undefined && byUse(end, known) <= 0;
+      const isUnlisted = !known.listed && this.current.peek() === known.id;
+      if (isNews || (!given && (isBehind || isUnlisted))) listed.set(known.id, known);
+    }
+    this.sessions.value = [...listed.values()].sort(byUse);
   }
 
   /** It was used just now. */
@@ -256,6 +289,11 @@ export class State {
     }
     this.live.value = next;
   }
+}
+
+/** The list's order; what shares a second stays as the server had it. */
+function byUse(a: Session, b: Session): number {
+  return Number(b.pinned) - Number(a.pinned) || b.updated_at - a.updated_at;
 }
 
 function made<T>(all: Map<string, Signal<T>>, key: string, first: T): Signal<T> {

@@ -7,7 +7,7 @@
  * again under the same `client_turn_id`, which makes it one turn however often it is said.
  */
 import { batch } from "@preact/signals";
-import { type Trouble, trouble } from "./errors";
+import { overflow, type Trouble, trouble } from "./errors";
 import {
   type ClientFrame,
   type ErrorFrame,
@@ -221,8 +221,19 @@ export class Streams {
     const outgoing = this.#outgoing(id);
     this.#sent.delete(id);
     if (!outgoing) return false;
-    this.options.state.putOutgoing({ ...outgoing, trouble: what });
+    const isFull = what.code === "context_length_exceeded" && outgoing.continues === null;
+    const told = isFull ? this.#overflow(outgoing, what) : what;
+    this.options.state.putOutgoing({ ...outgoing, trouble: told });
     return true;
+  }
+
+  /** The conversation is full, or the message alone would fill it. */
+  #overflow({ session, parent }: Outgoing, full: Trouble): Trouble {
+    const { state } = this.options;
+    const metrics = parent ? state.turn(parent)?.peek().metrics : null;
+    const before = metrics ? metrics.input_tokens + metrics.output_tokens : null;
+    const instructed = Boolean(state.session(session)?.instructions?.trim());
+    return overflow(full, parent === null ? 0 : before, instructed);
   }
 
   #outgoing(id: string): Outgoing | undefined {

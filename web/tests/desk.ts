@@ -24,6 +24,8 @@ export interface Server {
   imports: unknown[];
   forks: unknown[];
   down: boolean;
+  /** How many sessions a page of the list has. */
+  limit: number;
 }
 
 function fakeApi(server: Server): Api {
@@ -31,9 +33,12 @@ function fakeApi(server: Server): Api {
     if (server.down) throw new ApiError("offline", "", 0);
   };
   return {
-    async listSessions() {
+    async listSessions(after) {
       up();
-      return { data: server.sessions, has_more: false, last_id: null };
+      const from = server.sessions.findIndex((one) => one.id === after) + 1;
+      const data = server.sessions.slice(from, from + server.limit);
+      const has_more = from + data.length < server.sessions.length;
+      return { data, has_more, last_id: data.at(-1)?.id ?? null };
     },
     async getSession(id) {
       up();
@@ -107,7 +112,7 @@ function fakeApi(server: Server): Api {
 export function setUp() {
   const server: Server = {
     ...{ sessions: [session()], turns: [], deleted: [], restored: [], changes: [], heads: [] },
-    ...{ hits: [], imports: [], forks: [], down: false },
+    ...{ hits: [], imports: [], forks: [], down: false, limit: 50 },
   };
   const state = new State();
   const api = fakeApi(server);

@@ -20,6 +20,26 @@ describe("deleting", () => {
     expect(went).toEqual([null, CONVERSATION]);
   });
 
+  it("is undone by a key as long as its note is there, which stays while somebody is at it", async () => {
+    const { chat, library, state, server, timers } = setUp();
+    expect(chat.undo()).toBe(false);
+    await library.delete(session(), true);
+    const note = last(state.toasts.value);
+    expect(note.action?.takesFocus).toBe(true);
+    chat.hold(note.id, true);
+    timers.pass(60_000);
+    expect(state.toasts.value).toEqual([note]);
+    expect(chat.undo()).toBe(true);
+    await settled();
+    expect(server.restored).toEqual([CONVERSATION]);
+    expect(state.toasts.value).toEqual([]);
+    await library.delete(session());
+    chat.hold(last(state.toasts.value).id, true);
+    chat.hold(last(state.toasts.value).id, false);
+    timers.pass(12_000);
+    expect([state.toasts.value, chat.undo()]).toEqual([[], false]);
+  });
+
   it("is not undone by a list that is read meanwhile", async () => {
     const { library, state } = setUp();
     const deleted = library.delete(session());
@@ -35,6 +55,56 @@ describe("deleting", () => {
     await library.delete(session());
     expect(state.sessions.value.length).toBe(1);
     expect(last(state.toasts.value).text).toContain("could not be deleted");
+  });
+});
+
+describe("the list, read again", () => {
+  const at = (id: string, updated_at: number) => session({ id, updated_at });
+  const listed = ({ state }: ReturnType<typeof setUp>) => state.sessions.value.map(({ id }) => id);
+
+  it("has what others made and named, and not what they deleted", async () => {
+    const desk = setUp();
+    await desk.library.load();
+    desk.server.sessions = [session({ id: "conv_2", title: "Tides", updated_at: 200 })];
+    await desk.library.load();
+    expect(listed(desk)).toEqual(["conv_2"]);
+    expect(desk.state.session("conv_2")?.title).toBe("Tides");
+  });
+
+  it("is as long as the reader has made it, and goes on where it ended", async () => {
+    const desk = setUp();
+    const { server, library, state } = desk;
+    server.sessions = [at("a", 6), at("b", 5), at("c", 4), at("d", 3), at("e", 2)];
+    server.limit = 2;
+    await library.load();
+    await library.loadMore();
+    server.sessions.unshift(at("new", 7));
+    await library.load();
+    expect(listed(desk)).toEqual(["new", "a", "b", "c", "d"]);
+    expect(state.hasMoreSessions.value).toBe(true);
+    await library.loadMore();
+    expect(listed(desk)).toEqual(["new", "a", "b", "c", "d", "e"]);
+    expect(state.hasMoreSessions.value).toBe(false);
+  });
+
+  it("does not take back what was learnt while it was on its way", async () => {
+    const desk = setUp();
+    await desk.library.load();
+    const read = desk.library.load();
+    desk.state.putSession(session({ title: "Tides", revision: 2 }));
+    desk.state.putSession(at("made", 200));
+    await read;
+    expect(listed(desk)).toEqual(["made", CONVERSATION]);
+    expect(desk.state.session(CONVERSATION)?.title).toBe("Tides");
+  });
+
+  it("leaves the chat on screen, though no list has it", async () => {
+    const desk = setUp();
+    desk.state.current.value = "hidden";
+    desk.state.putSession(session({ id: "hidden", listed: false, updated_at: 300 }));
+    await desk.library.load();
+    await desk.library.load();
+    expect(listed(desk)).toEqual(["hidden", CONVERSATION]);
   });
 });
 
@@ -159,6 +229,8 @@ describe("files", () => {
       expect(last(state.toasts.value).text).toContain("not a chat exported as JSON");
     }
     expect(server.imports.length).toBe(1);
+    // Once, however often it is said.
+    expect(state.toasts.value.length).toBe(1);
   });
 });
 

@@ -63,4 +63,14 @@ describe("the list", () => {
     state.putTurn({ ...active, status: "completed" });
     expect(state.unread.value.has(CONVERSATION)).toBe(true);
   });
+
+  it("knows of replies that others asked for, until their end is known", () => {
+    const state = new State();
+    expect(state.isLive(session())).toBe(false);
+    const running = session({ active: ["resp_1"] });
+    expect(state.isLive(running)).toBe(true);
+    // Read from the list before its end was told.
+    state.putTurns(CONVERSATION, [turnFromResponse(ended("x"), CONVERSATION)]);
+    expect(state.isLive(running)).toBe(false);
+  });
 });

@@ -66,16 +66,17 @@ describe("warmth", () => {
 
 describe("where a chat is", () => {
   const NOW = 7_300_000;
-  const at = (kv: Parameters<typeof session>[0]) => placeOf(session(kv), false, NOW);
+  const at = (more: Parameters<typeof session>[0]) =>
+    placeOf(session({ head: "resp_1", ...more }), false, NOW);
 
   it("names the quickest place, the size and the age", () => {
-    expect(at({ kv: KV }).short).toBe("In memory · 3.5 MB");
+    expect(at({ kv: KV })?.short).toBe("In memory · 3.5 MB");
     expect(at({ kv: { ...KV, tier: "disk" } })).toEqual({
       kind: "disk",
       short: "On disk · 3.5 MB",
       long: "On disk: 150 tokens, 3.5 MB, last used 2 h ago",
     });
-    expect(at({ kv: { ...KV, tier: "cpu" } }).short).toBe("In host memory · 3.5 MB");
+    expect(at({ kv: { ...KV, tier: "cpu" } })?.short).toBe("In host memory · 3.5 MB");
   });
 
   it("says that nothing is kept, and what that means", () => {
@@ -86,7 +87,14 @@ describe("where a chat is", () => {
     });
   });
 
+  it("is not told of a chat without a turn, nor of a fork, which goes on with its origin's", () => {
+    expect(at({ head: null })).toBeNull();
+    expect(at({ forked_from: "resp_1" })).toBeNull();
+    expect(at({ forked_from: "resp_1", kv: KV })?.kind).toBe("device");
+    expect(at({ forked_from: "resp_1", head: "resp_2" })?.kind).toBe("none");
+  });
+
   it("is in memory while a reply comes", () => {
-    expect(placeOf(session({ kv: null }), true, NOW).kind).toBe("device");
+    expect(placeOf(session({ kv: null }), true, NOW)?.kind).toBe("device");
   });
 });

@@ -1,7 +1,7 @@
 import { describe, expect, it } from "vitest";
 import { announce } from "../src/announce";
 import { Drafts } from "../src/drafts";
-import { trouble } from "../src/errors";
+import { advice, overflow, trouble } from "../src/errors";
 import {
   ageGroup,
   duration,
@@ -49,7 +49,7 @@ describe("names", () => {
   it("say what will be read anew, in the list and above the message box", () => {
     const imported = session({ model_state: "fingerprint_changed" });
     expect(modelMark(imported)).toBe("To be read anew");
-    expect(modelNote(imported)).toMatch(/^Imported, or the model has changed/);
+    expect(modelNote(imported)).toMatch(/^The loaded model has not read this chat yet/);
     expect([modelMark(session()), modelNote(session())]).toEqual([null, null]);
   });
 
@@ -123,10 +123,31 @@ describe("trouble", () => {
       detail: "119 too many.",
       retryable: false,
     });
+    expect(advice(full.code)).toBe("Start a new chat, or fork from an earlier turn.");
     expect(trouble("engine_died", "").retryable).toBe(true);
     expect(trouble("new_code", "the server is upset")).toMatchObject({
       title: "The server is upset.",
     });
+  });
+});
+
+describe("a prompt that is too long", () => {
+  const full = trouble("context_length_exceeded", "the prompt has 5,500 tokens: 1,405 too many");
+  const code = (before: number | null, instructed = false) =>
+    overflow(full, before, instructed).code;
+
+  it("is the conversation's fault where less history would help, or none is known", () => {
+    expect([code(1_405), code(4_000), code(null)]).toEqual(Array(3).fill(full.code));
+  });
+
+  it("is the message's where it is too long alone, or with the instructions", () => {
+    expect([code(1_404), code(0), code(1_404, true)]).toEqual(Array(3).fill("message_too_long"));
+    expect(code(0, true)).toBe("beginning_too_long");
+    expect(overflow(full, 0, false)).toMatchObject({
+      title: "This message is too long by itself.",
+      detail: "The prompt has 5,500 tokens: 1,405 too many.",
+    });
+    expect(advice(code(0))).toBe("Shorten it and send it again.");
   });
 });
 

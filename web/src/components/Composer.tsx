@@ -23,7 +23,9 @@ export function Composer() {
 
   useEffect(() => {
     // On a phone the focus would open the keyboard over what is to be read.
-    if (matchMedia("(hover: hover)").matches) box.current?.focus();
+    if (!matchMedia("(hover: hover)").matches) return;
+    // Who has just deleted this chat by keyboard is at the way back.
+    if (!document.activeElement?.closest(".toast")) box.current?.focus();
   }, [session]);
 
   const send = () => {

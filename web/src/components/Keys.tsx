@@ -10,6 +10,7 @@ const KEYS: readonly [string, readonly string[]][] = [
   ["Go to the message box", ["/"]],
   ["Up and down in the list of chats", ["↑", "↓"]],
   ["Rename or delete the chat in the list", ["F2", "Delete"]],
+  ["Bring a deleted chat back (outside of text)", ["Ctrl", "Z"]],
   ["Settings of the chat", ["Ctrl", ","]],
   ["This list (in the message box)", ["Ctrl", "/"]],
   ["This list (elsewhere)", ["?"]],

@@ -9,7 +9,8 @@ export interface MenuItem {
   readonly icon: IconName;
   readonly label: string;
   readonly danger?: boolean;
-  run(): void;
+  /** `byKeys`: it was chosen by keyboard. */
+  run(byKeys: boolean): void;
 }
 
 interface Props {
@@ -68,9 +69,10 @@ export function Menu({ label, items }: Props) {
             tabIndex={-1}
             key={item.label}
             class={item.danger ? "menu-item danger" : "menu-item"}
-            onClick={() => {
+            onClick={(event) => {
               menu.current?.hidePopover();
-              item.run();
+              // A click that no pointer made counts none.
+              item.run(event.detail === 0);
             }}
           >
             <Icon name={item.icon} />

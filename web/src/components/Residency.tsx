@@ -5,8 +5,7 @@ import type { Session } from "../protocol";
 
 function usePlace(session: Session) {
   const { state } = useApp();
-  const live = [...state.live.value.values()].includes(session.id);
-  return session.head === null && !live ? null : placeOf(session, live, Date.now());
+  return placeOf(session, state.isLive(session), Date.now());
 }
 
 export function PlaceBadge({ session }: { session: Session }) {

@@ -1,10 +1,12 @@
 /** What can be done with a chat as a whole: in the list, and above the conversation. */
 import { useApp } from "../app";
+import { useRemoval } from "../hooks/removal";
 import type { Session } from "../protocol";
 import { Menu } from "./Menu";
 
 export function SessionMenu({ session, label }: { session: Session; label: string }) {
   const { state, library } = useApp();
+  const remove = useRemoval();
   const { id, pinned } = session;
   return (
     <Menu
@@ -43,7 +45,7 @@ export function SessionMenu({ session, label }: { session: Session; label: strin
           icon: "trash",
           label: "Delete",
           danger: true,
-          run: () => void library.delete(session),
+          run: (byKeys) => remove(session, byKeys),
         },
       ]}
     />

@@ -2,6 +2,7 @@
 import { useEffect, useRef } from "preact/hooks";
 import { useApp } from "../app";
 import { ageGroup, modelMark, nameOf } from "../format";
+import { useRemoval } from "../hooks/removal";
 import type { Session } from "../protocol";
 import { hashOf } from "../route";
 import { setTheme, type Theme, theme } from "../theme";
@@ -187,19 +188,16 @@ function grouped(sessions: readonly Session[]): [string, Session[]][] {
 }
 
 function Row({ session }: { session: Session }) {
-  const { state, library } = useApp();
+  const { state } = useApp();
+  const remove = useRemoval();
   const current = state.current.value === session.id;
-  const live = [...state.live.value.values()].includes(session.id);
+  const live = state.isLive(session);
   const unread = state.unread.value.has(session.id);
   const name = nameOf(session, state.structure(session.id)[0]?.input);
   const readAnew = modelMark(session);
-  const onKeyDown = (event: KeyboardEvent & { currentTarget: HTMLElement }) => {
+  const onKeyDown = (event: KeyboardEvent) => {
     if (event.key === "F2") state.dialog.value = { kind: "rename", session: session.id };
-    if (event.key !== "Delete") return;
-    const row = event.currentTarget.closest("li");
-    const next = (row?.nextElementSibling ?? row?.previousElementSibling)?.querySelector("a");
-    void library.delete(session);
-    (next ?? document.getElementById("search"))?.focus();
+    if (event.key === "Delete") remove(session, true);
   };
   return (
     <li class="row">
@@ -231,12 +229,10 @@ function ImportButton() {
   return (
     <>
       <input
-        class="hidden"
+        hidden
         ref={file}
         type="file"
         accept="application/json,.json"
-        aria-label="Exported chat"
-        tabIndex={-1}
         onChange={(event) => {
           const chosen = event.currentTarget.files?.[0];
           // The same file can be chosen again.

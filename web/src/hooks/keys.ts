@@ -19,7 +19,9 @@ function onKey({ state, chat, navigate }: ReturnType<typeof useApp>, event: Keyb
   const control = event.ctrlKey || event.metaKey;
   if (key === "escape" && state.drawer.peek()) state.drawer.value = false;
   else if (key === "escape" && isRunning(state, state.current.peek())) chat.stop();
-  else if (control && event.shiftKey && key === "o") navigate(null);
+  else if (control && !event.shiftKey && key === "z" && !isTyping(event)) {
+    if (!chat.undo()) return;
+  } else if (control && event.shiftKey && key === "o") navigate(null);
   else if (control && key === "k") {
     state.drawer.value = true;
     later(() => document.getElementById("search")?.focus());
@@ -38,5 +40,7 @@ function later(run: () => void): void {
 }
 
 function isTyping({ target }: KeyboardEvent): boolean {
-  return target instanceof HTMLElement && target.matches("input, textarea, select");
+  return (
+    target instanceof HTMLElement && target.matches("input:not([type=radio]), textarea, select")
+  );
 }
