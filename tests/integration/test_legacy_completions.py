@@ -87,6 +87,8 @@ async def test_log_probabilities_come_with_their_tokens():
     [
         ({"suffix": "x"}, "suffix"),
         ({"guided_regex": "a"}, "guided_regex"),
+        ({"min_tokens": 3}, "min_tokens"),
+        ({"n_predict": 3}, "n_predict"),
         ({"response_format": {"type": "json_object"}}, "response_format"),
         ({"best_of": 3}, "best_of"),
         ({"echo": True, "logprobs": 1}, "echo"),
