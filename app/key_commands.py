@@ -17,6 +17,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from app.data_dir import open_data_dir
+from app.database_place import check_place, check_there, is_there, place_of
 from app.refusals import RefusalError, in_a_sentence
 from app.settings import Settings, load_settings
 from sessions.api_keys import ApiKey, KeyId, Scope, digest_of, new_secret, owner_named
@@ -63,6 +64,8 @@ def _create(
     """Make a key and print its secret, which is shown this once."""
     with in_a_sentence():
         settings = _settings(config, data_dir, database_url)
+        check_place(settings)
+        is_new = not is_there(settings)
         now = datetime.now(UTC)
         key = ApiKey(
             id=new_key_id(now),
@@ -74,6 +77,7 @@ def _create(
         )
         secret = new_secret()
         is_first = _first_of_all(settings)
+        _say(f"{'a new database' if is_new else 'database'}: {place_of(settings)}")
         _on_keys(settings, lambda store: store.add(key, digest_of(secret)))
         _say(f"made {key.id} for {key.owner}, scopes {_scopes(key)}; the secret is shown only now")
         if is_first:
@@ -85,7 +89,8 @@ def _create(
 def _list(config: Config = None, data_dir: DataDir = None, database_url: Url = None) -> None:
     """List the keys; no secret can be shown again."""
     with in_a_sentence():
-        found = _on_keys(_settings(config, data_dir, database_url), lambda store: store.keys())
+        settings = _existing(config, data_dir, database_url)
+        found = _on_keys(settings, lambda store: store.keys())
         table = Table("id", "owner", "name", "scopes", "created", "last used", "state", box=None)
         now = datetime.now(UTC)
         for key in found:
@@ -112,7 +117,7 @@ def _revoke(
 ) -> None:
     """End a key. A running server refuses it within two seconds."""
     with in_a_sentence():
-        settings = _settings(config, data_dir, database_url)
+        settings = _existing(config, data_dir, database_url)
         now = datetime.now(UTC)
         key = _on_keys(settings, lambda store: store.revoke(KeyId(key_id), now))
         _say(f"{key.id} of {key.owner} is revoked")
@@ -127,7 +132,7 @@ def _disable(
 ) -> None:
     """End all keys of an owner and let no new one be made. What the owner has is kept."""
     with in_a_sentence():
-        settings = _settings(config, data_dir, database_url)
+        settings = _existing(config, data_dir, database_url)
         now, name = datetime.now(UTC), owner_named(owner)
         num_ended = _on_keys(settings, lambda store: store.disable(name, now))
         _say(f"{name} is disabled; keys revoked: {num_ended}")
@@ -139,7 +144,7 @@ def _enable(
 ) -> None:
     """Let keys of a disabled owner be made again; those revoked before stay so."""
     with in_a_sentence():
-        settings = _settings(config, data_dir, database_url)
+        settings = _existing(config, data_dir, database_url)
         name = owner_named(owner)
         _on_keys(settings, lambda store: store.enable(name))
         _say(f"{name} may have keys again: `splice keys create --owner {name}`")
@@ -161,14 +166,21 @@ def _settings(config: Path | None, data_dir: str | None, database_url: str | Non
     return load_settings(given, config_file=config)
 
 
+def _existing(config: Path | None, data_dir: str | None, database_url: str | None) -> Settings:
+    """The settings of a database that is there already; says which it is."""
+    settings = _settings(config, data_dir, database_url)
+    check_there(settings)
+    _say(f"database: {place_of(settings)}")
+    return settings
+
+
 def _first_of_all(settings: Settings) -> bool:
     """Whether there has been no key yet; makes the database if there is none."""
 
     async def pending(database: "Database", store: "KeyStore") -> bool:
         return bool(await database.pending())
 
-    is_new = settings.database_url is None and not settings.default_database.exists()
-    if is_new or asyncio.run(_with_store(settings, pending)):
+    if not is_there(settings) or asyncio.run(_with_store(settings, pending)):
         with open_data_dir(settings.data_dir):
             return not has_keys(settings)
     return not _on_keys(settings, lambda store: store.has_any())
@@ -177,11 +189,13 @@ def _first_of_all(settings: Settings) -> bool:
 def _on_keys(settings: Settings, act: Callable[["KeyStore"], Awaitable[T]]) -> T:
     async def run(database: "Database", store: "KeyStore") -> T:
         if await database.pending():
-            raise RefusalError("the database lacks this version's tables: `splice db upgrade`")
+            raise RefusalError(
+                f"the database {place_of(settings)} lacks this version's tables: "
+                "`splice db upgrade`"
+            )
         return await act(store)
 
-    if settings.database_url is None and not settings.default_database.exists():
-        raise RefusalError(f"there is no database yet in {settings.data_dir}")
+    check_there(settings)
     return asyncio.run(_with_store(settings, run))
 
 
