@@ -37,6 +37,7 @@ _ALSO = (
     parameter("key", _Key),
     parameter("as_json", _AsJson, default=False),
 )
+_LIST_WIDTH = 1_000
 _TIMEOUT_S = 3600.0
 """Reading everything takes its time."""
 
@@ -135,7 +136,8 @@ def _list(server: Server, settings: Settings, as_json: bool) -> None:  # noqa: F
             "" if row["bytes"] is None else size(row["bytes"]),
             "" if row["age_s"] is None else _age(row["age_s"]),
         )
-    Console().print(table)
+    # However narrow the terminal is, or the pipe is taken to be: an id that is cut names nothing.
+    Console(width=_LIST_WIDTH, soft_wrap=True).print(table)
 
 
 def _session_row(session: Json) -> Json:

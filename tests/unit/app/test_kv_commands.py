@@ -80,6 +80,15 @@ async def test_a_server_lists_conversations_and_where_they_are():
     assert (row["title"], row["tier"], row["bytes"]) == ("A cat", "disk", 4096)
 
 
+async def test_no_id_is_cut_in_a_pipe(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "40")
+    async with asking() as ask:
+        shown = (await ask("ls")).stdout
+        (row,) = json.loads((await ask("ls", "--json")).stdout)
+
+    assert row["id"] in shown
+
+
 async def test_a_server_says_what_its_tiers_hold():
     async with asking() as ask:
         shown = (await ask("stats")).stdout
