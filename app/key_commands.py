@@ -19,7 +19,7 @@ from rich.table import Table
 from app.data_dir import open_data_dir
 from app.database_place import check_place, check_there, is_there, place_of
 from app.refusals import RefusalError, in_a_sentence
-from app.settings import Settings, load_settings
+from app.settings import Settings, SettingsError, load_settings
 from sessions.api_keys import ApiKey, KeyId, Scope, digest_of, new_secret, owner_named
 from sessions.ids import new_key_id
 
@@ -50,8 +50,12 @@ def _create(
         ),
     ],
     scope: Annotated[
-        list[Scope] | None,
-        typer.Option("--scope", help="What it is good for; repeatable, `chat` if not given."),
+        list[str] | None,
+        typer.Option(
+            "--scope",
+            help="What it is good for; repeatable, `chat` if not given.",
+            metavar="|".join(Scope),
+        ),
     ] = None,
     name: Annotated[str | None, typer.Option("--name", help="What to list it as.")] = None,
     expires_days: Annotated[
@@ -71,7 +75,7 @@ def _create(
             id=new_key_id(now),
             owner=owner_named(owner),
             name=name,
-            scopes=frozenset(scope or [Scope.CHAT]),
+            scopes=frozenset(map(_scope, scope or [Scope.CHAT])),
             created_at=now,
             expires_at=None if expires_days is None else now + timedelta(days=expires_days),
         )
@@ -158,6 +162,14 @@ def has_keys(settings: Settings) -> bool:
         return await store.has_any()
 
     return asyncio.run(_with_store(settings, ask))
+
+
+def _scope(text: str) -> Scope:
+    try:
+        return Scope(text)
+    except ValueError:
+        known = " and ".join(Scope)
+        raise SettingsError(f"--scope {text}: there is no such scope, only {known}") from None
 
 
 def _settings(config: Path | None, data_dir: str | None, database_url: str | None) -> Settings:

@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 
+from app.server_address import KEY_HINT
 from app.terminal.reader import Reader
 from app.terminal.screen import Screen
 from splice import Client, Session, SpliceError, Stream, Turn
@@ -270,7 +271,7 @@ class Conversation:
 def explain(exc: SpliceError) -> str:
     """What went wrong, with what would help."""
     if isinstance(exc, APIStatusError) and exc.status == 401:
-        return f"{exc.message} (--key, or the variable SPLICE_API_KEY)"
+        return f"{exc.message} ({KEY_HINT})"
     if isinstance(exc, NotFoundError):
         return f"{exc.message}; /sessions lists what there is"
     return str(exc)

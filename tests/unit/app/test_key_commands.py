@@ -117,6 +117,12 @@ def test_only_a_new_key_makes_a_database(tmp_path, command, place):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_scope_that_is_none_is_told_those_there_are():
+    result = run("keys", "create", "--owner", "ann", "--scope", "root")
+
+    assert result.stderr == "splice: --scope root: there is no such scope, only chat and admin\n"
+
+
 def test_a_password_is_never_shown():
     result = run("keys", "list", "--database-url", "postgresql://me:secret@127.0.0.1:9/none")
 

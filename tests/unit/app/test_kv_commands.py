@@ -116,6 +116,13 @@ def test_the_folder_is_read_while_no_server_answers(folder):
     assert (verified.exit_code, verified.stdout) == (0, "all records are whole\n")
 
 
+def test_it_is_said_that_only_the_files_were_asked(folder, tmp_path):
+    said = run("ls").stderr
+
+    assert f"no server answers at {NOBODY} (Connection refused)" in said
+    assert str(tmp_path / "data" / "kv") in said
+
+
 def test_a_flipped_bit_in_the_folder_is_found(folder):
     (segment,) = folder.glob("*.kv")
     data = bytearray(segment.read_bytes())
