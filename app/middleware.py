@@ -18,10 +18,10 @@ from app.access import authenticate
 from app.errors import PeerGoneError, boundary, describe
 from app.keys import CONFIG, METRICS, OWNER, REQUEST_ID, TRACING
 from app.logs import bound
-from app.place import peer_of, route_of
+from app.openai.words import in_words_of
+from app.place import PROBES, peer_of, route_of
 from app.query import check_query
 from app.security import (
-    PROBES,
     SECURITY_HEADERS,
     check_host,
     check_origin,
@@ -83,7 +83,7 @@ async def answer_errors(request: web.Request, handler: Handler) -> web.StreamRes
     except PeerGoneError as exc:
         return describe(exc).response()  # for the log and the count; nobody reads it
     assert caught.error is not None, "the block ended without a response"
-    return caught.error.response()
+    return in_words_of(request, caught.error).response()
 
 
 @web.middleware

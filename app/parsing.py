@@ -27,6 +27,7 @@ _REASONS: Final[Mapping[str, str]] = {
     "too_short": "this must not be empty",
 }
 """What pydantic says of these would be long-winded; its other messages are clear."""
+_OF_A_KEY: Final = "[key]"  # pydantic's last step to a key that is wrong itself
 _BLANKS: Final = b" \t\r\n"  # JSON's own; Python has more
 _WHOLE_NUMBER: Final = re.compile(r"-?[0-9]+")
 
@@ -72,7 +73,7 @@ async def read_object(request: web.Request) -> dict[str, Any]:
     """Read a JSON object; raise aiohttp's own error when it is too large."""
     limit = request.client_max_size
     if limit and (request.content_length or 0) > limit:
-        raise web.HTTPRequestEntityTooLarge(limit, request.content_length or 0)
+        raise _too_large(limit)
     data = await _read(request)
     value = read_json(data) if data.strip(_BLANKS) else {}
     if not isinstance(value, dict):
@@ -101,10 +102,17 @@ def truth_of(request: web.Request, name: str) -> bool:
     return text in ("true", "1")
 
 
+def _too_large(limit: int) -> web.HTTPRequestEntityTooLarge:
+    text = f"the body has more than {limit:,} bytes, the most that max_body_bytes lets in"
+    return web.HTTPRequestEntityTooLarge(limit, text=text)
+
+
 async def _read(request: web.Request) -> bytes:
     """Read the whole body; what goes wrong on the way is the sender's doing, never ours."""
     try:
         return await request.read()
+    except web.HTTPRequestEntityTooLarge as exc:
+        raise _too_large(request.client_max_size) from exc
     except ConnectionError as exc:
         raise PeerGoneError from exc
     except web.RequestPayloadError as exc:  # a wrong Content-Encoding, say
@@ -129,7 +137,8 @@ def _invalid(
     place = problem["loc"][skip:]
     param = _param(place)
     reason = _REASONS.get(problem["type"]) or problem["msg"].removeprefix("Value error, ")
-    reason = reason[:1].lower() + reason[1:]
+    # What pydantic checks of a list is "after validation" to it, and to nobody else.
+    reason = reason[:1].lower() + reason[1:].replace(" after validation", "")
     if problem["type"] == "extra_forbidden" and kind is not None:
         reason += nearest(str(place[-1]), _fields_at(kind, place[:-1]))
     return InvalidInputError(f"{param}: {reason}" if param else reason, param=param)
@@ -161,6 +170,6 @@ def _param(place: Sequence[int | str]) -> str | None:
     for step in place:
         if isinstance(step, int):
             path += f"[{step}]"
-        else:
+        elif step != _OF_A_KEY:
             path += f".{step[:64]}" if path else step[:64]
     return path or None

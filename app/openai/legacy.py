@@ -14,7 +14,13 @@ from pydantic import ConfigDict, Field, StringConstraints
 from app.answer import json_answer
 from app.cache_diagnostics import cache_diagnostics
 from app.keys import COMPLETIONS, OWNER, READINESS
-from app.openai.chat import Completion, completion_of, error_chunk, numbered
+from app.openai.chat import (
+    Completion,
+    completion_of,
+    error_chunk,
+    numbered,
+    with_input_called,
+)
 from app.openai.chat_choice import finish_reason_of
 from app.openai.chat_request import MAX_CHOICES, StreamOptions
 from app.openai.choices import merged
@@ -137,7 +143,7 @@ def _generated(
             owner, prompts[number], numbered(params, number), request_id=request_id
         )
 
-    return merged(len(prompts), start)
+    return with_input_called("prompt", merged(len(prompts), start))
 
 
 class _TextChoice:

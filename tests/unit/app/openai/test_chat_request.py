@@ -106,6 +106,18 @@ def test_a_way_to_say_no_is_taken(name, value):
     assert _asked(**{name: value}).messages
 
 
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"logit_bias": {"abc": 5}}, r"^logit_bias\.abc: keys are ids of tokens, as in"),
+        ({"stop": [*"abcde"]}, r"^stop: list should have at most 4 items, not 5$"),
+    ],
+)
+def test_what_is_wrong_with_a_field_is_said_in_plain_words(fields, said):
+    with pytest.raises(InvalidInputError, match=said):
+        _parse(**fields)
+
+
 def test_a_limit_by_another_name_is_told_its_own():
     with pytest.raises(UnsupportedInputError, match="here it is max_completion_tokens"):
         _parse(n_predict=8)
