@@ -105,6 +105,11 @@ async def test_an_address_that_is_none_is_told_those_there_are():
     assert set(named) <= set(document["paths"])
 
 
+async def test_the_version_is_told():
+    async with serving(version="1.2.3") as front:
+        assert await front.call("GET", "/version") == (200, {"version": "1.2.3"})
+
+
 @pytest.mark.parametrize(
     ("path", "said"),
     [
