@@ -219,7 +219,10 @@ def test_a_database_elsewhere_is_looked_at_as_it_is(url):
     _, current = doctor("--database-url", url)
 
     assert has(empty, "database", "warn", "it lacks 0001")
-    assert still_empty == empty
+    # Free memory is another one from one moment to the next.
+    assert [f for f in still_empty if f[0] == "database"] == [
+        f for f in empty if f[0] == "database"
+    ]
     assert has(current, "database", "ok", "this version's schema")
 
 
