@@ -21,7 +21,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from app.data_dir import open_data_dir
+from app.data_dir import announce, open_data_dir
+from app.database_place import check_place, check_there, is_there, place_of
+from app.database_url import without_password
 from app.doctor.command import doctor
 from app.key_commands import has_keys, keys
 from app.kv_commands import kv
@@ -86,7 +88,10 @@ def _serve(settings: Settings) -> None:
     """Serve the page, REST and the websocket."""
     tracing = make_tracing(traces_exporters(), _version())
     configure_logging(settings.log_level, settings.log_format)
+    from app.start_check import check_start
+
     with closing(tracing), open_data_dir(settings.data_dir) as runner_id:
+        check_start(settings)
         _check_reach(settings)
         _listen_and_serve(settings, runner_id, tracing)
 
@@ -111,6 +116,7 @@ def _listen_and_serve(settings: Settings, runner_id: str, tracing: Tracing) -> N
         config = _app_config(settings, runner_id)
         tls = _tls(settings)
         url = serving.url_of(sock, is_secure=tls is not None) + settings.base_path
+        announce(settings.data_dir, url)
 
         def build(hooks: StartHooks) -> "web.Application":
             engine_config = settings.engine_config(kv_key())
@@ -314,9 +320,11 @@ def _upgrade(settings: Settings) -> None:
         finally:
             await store.close()
 
+    check_place(settings)
+    is_new = not is_there(settings)
     with open_data_dir(settings.data_dir):
         asyncio.run(upgrade())
-    Console().print("the database is at this version's schema")
+    _say_at_schema(settings, "new database" if is_new else "database")
 
 
 database.command("upgrade")(with_settings(_upgrade, "data_dir", "database_url"))
@@ -333,12 +341,18 @@ def _check(settings: Settings) -> None:
         finally:
             await store.close()
 
-    if settings.database_url is None and not settings.default_database.exists():
-        raise RefusalError(f"there is no database yet in {settings.data_dir}; `serve` makes it")
+    check_there(settings)
     missing = asyncio.run(pending())
     if missing:
-        raise RefusalError(f"the database lacks {', '.join(missing)}; run `splice db upgrade`")
-    Console().print("the database is at this version's schema")
+        raise RefusalError(
+            f"the database {place_of(settings)} lacks {', '.join(missing)}; run `splice db upgrade`"
+        )
+    _say_at_schema(settings, "database")
+
+
+def _say_at_schema(settings: Settings, kind: str) -> None:
+    text = f"the {kind} {escape(place_of(settings))} is at this version's schema"
+    Console().print(text, highlight=False, soft_wrap=True)
 
 
 database.command("check")(with_settings(_check, "data_dir", "database_url"))
@@ -352,7 +366,7 @@ def _check_config(settings: Settings) -> None:
     for name in Settings.model_fields:
         value = getattr(settings, name)
         if name == "database_url":
-            value = _without_password(settings.effective_database_url)
+            value = without_password(settings.effective_database_url)
         table.add_row(name, "" if value is None or value == () else escape(str(value)))
     Console().print(table)
 
@@ -367,14 +381,6 @@ def _list_settings() -> None:
     for name, field in Settings.model_fields.items():
         table.add_row(variable(name), escape(default_of(field)), escape(meaning_of(field)))
     Console().print(table)
-
-
-def _without_password(url: str) -> str:
-    head, at, tail = url.rpartition("@")
-    if not at:
-        return url
-    scheme, _, user = head.partition("://")
-    return f"{scheme}://{user.partition(':')[0]}:***@{tail}"
 
 
 def _version() -> str:

@@ -243,8 +243,9 @@ _ROWS: dict[type[Exception], _Row] = {
 
 
 _NOTHING_HERE = (
-    "there is nothing at this address; the API's addresses begin with /v1/ and have no slash at "
-    "their end, and /openapi.json lists them all"
+    "there is nothing at this address; there are, without a slash at their end, "
+    "/v1/chat/completions, /v1/completions, /v1/responses, /v1/conversations, /v1/models and "
+    "/v1/sessions, and /openapi.json lists all"
 )
 
 
@@ -295,7 +296,7 @@ def _describe_http(exc: web.HTTPException) -> WireError:
             status=405, code="method_not_allowed", message=message, allowed_methods=allowed
         )
     if isinstance(exc, web.HTTPRequestEntityTooLarge):
-        return WireError(status=413, code="request_too_large", message="the body is too large")
+        return WireError(status=413, code="request_too_large", message=str(exc.text))
     if exc.status == 404:
         return WireError(status=404, code="not_found", message=_NOTHING_HERE)
     return WireError(status=exc.status, code="invalid_request", message=exc.reason)

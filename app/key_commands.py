@@ -17,8 +17,9 @@ from rich.markup import escape
 from rich.table import Table
 
 from app.data_dir import open_data_dir
+from app.database_place import check_place, check_there, is_there, place_of
 from app.refusals import RefusalError, in_a_sentence
-from app.settings import Settings, load_settings
+from app.settings import Settings, SettingsError, load_settings
 from sessions.api_keys import ApiKey, KeyId, Scope, digest_of, new_secret, owner_named
 from sessions.ids import new_key_id
 
@@ -49,8 +50,12 @@ def _create(
         ),
     ],
     scope: Annotated[
-        list[Scope] | None,
-        typer.Option("--scope", help="What it is good for; repeatable, `chat` if not given."),
+        list[str] | None,
+        typer.Option(
+            "--scope",
+            help="What it is good for; repeatable, `chat` if not given.",
+            metavar="|".join(Scope),
+        ),
     ] = None,
     name: Annotated[str | None, typer.Option("--name", help="What to list it as.")] = None,
     expires_days: Annotated[
@@ -63,17 +68,20 @@ def _create(
     """Make a key and print its secret, which is shown this once."""
     with in_a_sentence():
         settings = _settings(config, data_dir, database_url)
+        check_place(settings)
+        is_new = not is_there(settings)
         now = datetime.now(UTC)
         key = ApiKey(
             id=new_key_id(now),
             owner=owner_named(owner),
             name=name,
-            scopes=frozenset(scope or [Scope.CHAT]),
+            scopes=frozenset(map(_scope, scope or [Scope.CHAT])),
             created_at=now,
             expires_at=None if expires_days is None else now + timedelta(days=expires_days),
         )
         secret = new_secret()
         is_first = _first_of_all(settings)
+        _say(f"{'a new database' if is_new else 'database'}: {place_of(settings)}")
         _on_keys(settings, lambda store: store.add(key, digest_of(secret)))
         _say(f"made {key.id} for {key.owner}, scopes {_scopes(key)}; the secret is shown only now")
         if is_first:
@@ -85,7 +93,8 @@ def _create(
 def _list(config: Config = None, data_dir: DataDir = None, database_url: Url = None) -> None:
     """List the keys; no secret can be shown again."""
     with in_a_sentence():
-        found = _on_keys(_settings(config, data_dir, database_url), lambda store: store.keys())
+        settings = _existing(config, data_dir, database_url)
+        found = _on_keys(settings, lambda store: store.keys())
         table = Table("id", "owner", "name", "scopes", "created", "last used", "state", box=None)
         now = datetime.now(UTC)
         for key in found:
@@ -112,7 +121,7 @@ def _revoke(
 ) -> None:
     """End a key. A running server refuses it within two seconds."""
     with in_a_sentence():
-        settings = _settings(config, data_dir, database_url)
+        settings = _existing(config, data_dir, database_url)
         now = datetime.now(UTC)
         key = _on_keys(settings, lambda store: store.revoke(KeyId(key_id), now))
         _say(f"{key.id} of {key.owner} is revoked")
@@ -127,7 +136,7 @@ def _disable(
 ) -> None:
     """End all keys of an owner and let no new one be made. What the owner has is kept."""
     with in_a_sentence():
-        settings = _settings(config, data_dir, database_url)
+        settings = _existing(config, data_dir, database_url)
         now, name = datetime.now(UTC), owner_named(owner)
         num_ended = _on_keys(settings, lambda store: store.disable(name, now))
         _say(f"{name} is disabled; keys revoked: {num_ended}")
@@ -139,7 +148,7 @@ def _enable(
 ) -> None:
     """Let keys of a disabled owner be made again; those revoked before stay so."""
     with in_a_sentence():
-        settings = _settings(config, data_dir, database_url)
+        settings = _existing(config, data_dir, database_url)
         name = owner_named(owner)
         _on_keys(settings, lambda store: store.enable(name))
         _say(f"{name} may have keys again: `splice keys create --owner {name}`")
@@ -155,10 +164,26 @@ def has_keys(settings: Settings) -> bool:
     return asyncio.run(_with_store(settings, ask))
 
 
+def _scope(text: str) -> Scope:
+    try:
+        return Scope(text)
+    except ValueError:
+        known = " and ".join(Scope)
+        raise SettingsError(f"--scope {text}: there is no such scope, only {known}") from None
+
+
 def _settings(config: Path | None, data_dir: str | None, database_url: str | None) -> Settings:
     flags = {"data_dir": data_dir, "database_url": database_url}
     given = {name: value for name, value in flags.items() if value is not None}
     return load_settings(given, config_file=config)
+
+
+def _existing(config: Path | None, data_dir: str | None, database_url: str | None) -> Settings:
+    """The settings of a database that is there already; says which it is."""
+    settings = _settings(config, data_dir, database_url)
+    check_there(settings)
+    _say(f"database: {place_of(settings)}")
+    return settings
 
 
 def _first_of_all(settings: Settings) -> bool:
@@ -167,8 +192,7 @@ def _first_of_all(settings: Settings) -> bool:
     async def pending(database: "Database", store: "KeyStore") -> bool:
         return bool(await database.pending())
 
-    is_new = settings.database_url is None and not settings.default_database.exists()
-    if is_new or asyncio.run(_with_store(settings, pending)):
+    if not is_there(settings) or asyncio.run(_with_store(settings, pending)):
         with open_data_dir(settings.data_dir):
             return not has_keys(settings)
     return not _on_keys(settings, lambda store: store.has_any())
@@ -177,11 +201,13 @@ def _first_of_all(settings: Settings) -> bool:
 def _on_keys(settings: Settings, act: Callable[["KeyStore"], Awaitable[T]]) -> T:
     async def run(database: "Database", store: "KeyStore") -> T:
         if await database.pending():
-            raise RefusalError("the database lacks this version's tables: `splice db upgrade`")
+            raise RefusalError(
+                f"the database {place_of(settings)} lacks this version's tables: "
+                "`splice db upgrade`"
+            )
         return await act(store)
 
-    if settings.database_url is None and not settings.default_database.exists():
-        raise RefusalError(f"there is no database yet in {settings.data_dir}")
+    check_there(settings)
     return asyncio.run(_with_store(settings, run))
 
 

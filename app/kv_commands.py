@@ -10,6 +10,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable
 from datetime import UTC, datetime
+from http import HTTPStatus
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -20,6 +21,7 @@ from rich.table import Table
 
 from app.doctor.finding import size
 from app.refusals import RefusalError, in_a_sentence
+from app.server_address import KEY_HINT, reason_of, server_url
 from app.setting_flags import given, parameter, with_flags
 from app.settings import Settings, load_settings
 
@@ -37,20 +39,24 @@ _ALSO = (
     parameter("key", _Key),
     parameter("as_json", _AsJson, default=False),
 )
+_LIST_WIDTH = 1_000
 _TIMEOUT_S = 3600.0
 """Reading everything takes its time."""
 
 
 class NobodyAnswersError(Exception):
-    """There is no server at the address."""
+    """There is no server at the address, and why."""
+
+    def __str__(self) -> str:
+        what, why = self.args
+        return f"{what} ({why})"
 
 
 class Server:
-    """A running server, asked with one key."""
+    """A running server, asked with one key. Raises RefusalError for an address that is none."""
 
     def __init__(self, url: str, key: str | None) -> None:
-        base = url.rstrip("/").removesuffix("/v1")
-        self.url = base if "://" in base else f"http://{base}"
+        self.url = server_url(url)
         self._headers = {} if key is None else {"Authorization": f"Bearer {key}"}
 
     def ask(self, method: str, path: str) -> Json:
@@ -63,9 +69,10 @@ class Server:
                 found: Json = json.load(answer)
                 return found
         except urllib.error.HTTPError as exc:
-            raise RefusalError(f"{self.url}: {_message_of(exc)}") from exc
+            hint = f" ({KEY_HINT})" if exc.code == HTTPStatus.UNAUTHORIZED else ""
+            raise RefusalError(f"{self.url}: {_message_of(exc)}{hint}") from exc
         except (urllib.error.URLError, ConnectionError, TimeoutError) as exc:
-            raise NobodyAnswersError(str(exc)) from exc
+            raise NobodyAnswersError(f"no server answers at {self.url}", reason_of(exc)) from exc
         except ValueError as exc:
             raise RefusalError(f"{self.url} is no Splice: {exc}") from exc
 
@@ -113,9 +120,10 @@ def _list(server: Server, settings: Settings, as_json: bool) -> None:  # noqa: F
     """List conversations: where the state of each is, how much, and since when."""
     try:
         rows = [_session_row(session) for session in server.sessions()]
-    except NobodyAnswersError:
+    except NobodyAnswersError as exc:
         from app.kv_files import folders
 
+        _tell_folder(exc, settings)
         unknown = dict.fromkeys(("title", "tokens", "bytes", "age_s"))
         rows = [
             {"id": name, "tier": "disk", **unknown}
@@ -135,7 +143,13 @@ def _list(server: Server, settings: Settings, as_json: bool) -> None:  # noqa: F
             "" if row["bytes"] is None else size(row["bytes"]),
             "" if row["age_s"] is None else _age(row["age_s"]),
         )
-    Console().print(table)
+    # However narrow the terminal is, or the pipe is taken to be: an id that is cut names nothing.
+    Console(width=_LIST_WIDTH, soft_wrap=True).print(table)
+
+
+def _tell_folder(exc: NobodyAnswersError, settings: Settings) -> None:
+    text = f"{exc}: this is what the files in {settings.effective_kv_dir} say"
+    Console(stderr=True).print(escape(text), highlight=False, soft_wrap=True)
 
 
 def _session_row(session: Json) -> Json:
@@ -157,7 +171,8 @@ def _stats(server: Server, settings: Settings, as_json: bool) -> None:  # noqa: 
     """Show what the tiers hold, and what happened in them."""
     try:
         tiers: list[Json] = server.ask("GET", "/v1/cache")["tiers"]
-    except NobodyAnswersError:
+    except NobodyAnswersError as exc:
+        _tell_folder(exc, settings)
         _stats_of_files(settings, as_json=as_json)
         return
     if as_json:
@@ -204,9 +219,10 @@ def _verify(server: Server, settings: Settings, as_json: bool) -> None:  # noqa:
     """Read everything and drop what is damaged. Exit code 1 if something was."""
     try:
         num_lost = int(server.ask("POST", "/v1/cache/verify")["num_lost"])
-    except NobodyAnswersError:
+    except NobodyAnswersError as exc:
         from app.kv_files import verify
 
+        _tell_folder(exc, settings)
         _, num_lost = verify(settings)
     if as_json:
         typer.echo(json.dumps({"num_lost": num_lost}))
@@ -224,8 +240,7 @@ def _collect(server: Server, settings: Settings, as_json: bool) -> None:  # noqa
         found = server.ask("POST", "/v1/cache/collect")
     except NobodyAnswersError as exc:
         raise RefusalError(
-            f"no server answers at {server.url} ({exc}), and only one knows what is needed: it "
-            "also does this at its start"
+            f"{exc}, and only a server knows what is needed: it also does this at its start"
         ) from exc
     if as_json:
         typer.echo(json.dumps(found))

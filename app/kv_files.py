@@ -49,10 +49,10 @@ def verify(settings: Settings) -> tuple[int, int]:
     Raises RefusalError, also while a server has the folder.
     """
     root, num_records, num_lost = settings.effective_kv_dir, 0, 0
-    cipher = _cipher()
+    sealed_by = cipher()
     for identity in _identities(root):
-        _check_seal(identity_folder(root, identity), identity, cipher)
-        storage = DiskStorage(root, identity, _ROOM_BYTES, cipher=cipher)
+        _check_seal(identity_folder(root, identity), identity, sealed_by)
+        storage = DiskStorage(root, identity, _ROOM_BYTES, cipher=sealed_by)
         try:
             num_records += len(storage.open())
             num_lost += sum(record is not None for record in storage.verify())
@@ -74,7 +74,8 @@ def _check_seal(path: Path, identity: Identity, cipher: Cipher | None) -> None:
                 )
 
 
-def _cipher() -> Cipher | None:
+def cipher() -> Cipher | None:
+    """What SPLICE_KV_KEY seals with; None where nothing is sealed. Raises SettingsError."""
     key = kv_key()
     try:
         return None if key is None else Cipher.from_text(key)

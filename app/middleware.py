@@ -1,7 +1,8 @@
 """Around every request: its id and owner, its count, the guards, and the end of its errors.
 
-From the outside in: `observe`, `answer_errors`, `guard`, `authenticate` (`app/access.py`). The
-headers are set just before a response leaves, so that streams and sockets have them as well.
+From the outside in: `observe`, `answer_errors`, `guard`, `authenticate` (`app/access.py`),
+`check_query` (`app/query.py`). The headers are set just before a response leaves, so that streams
+and sockets have them as well.
 """
 
 import asyncio
@@ -17,9 +18,10 @@ from app.access import authenticate
 from app.errors import PeerGoneError, boundary, describe
 from app.keys import CONFIG, METRICS, OWNER, REQUEST_ID, TRACING
 from app.logs import bound
-from app.place import peer_of, route_of
+from app.openai.words import in_words_of
+from app.place import PROBES, peer_of, route_of
+from app.query import check_query
 from app.security import (
-    PROBES,
     SECURITY_HEADERS,
     check_host,
     check_origin,
@@ -81,7 +83,7 @@ async def answer_errors(request: web.Request, handler: Handler) -> web.StreamRes
     except PeerGoneError as exc:
         return describe(exc).response()  # for the log and the count; nobody reads it
     assert caught.error is not None, "the block ended without a response"
-    return caught.error.response()
+    return in_words_of(request, caught.error).response()
 
 
 @web.middleware
@@ -96,7 +98,13 @@ async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
     return await handler(request)
 
 
-MIDDLEWARES: Final[tuple[Middleware, ...]] = (observe, answer_errors, guard, authenticate)
+MIDDLEWARES: Final[tuple[Middleware, ...]] = (
+    observe,
+    answer_errors,
+    guard,
+    authenticate,
+    check_query,
+)
 
 
 def _ids_in(request: web.Request) -> dict[str, str]:

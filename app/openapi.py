@@ -71,7 +71,7 @@ Json = dict[str, Any]
 PATH: Final = "/openapi.json"
 DOCUMENT: web.AppKey[Json] = web.AppKey("openapi", dict)
 
-_OPEN: Final = frozenset({"/healthz", "/readyz", PATH})
+_OPEN: Final = frozenset({"/health", "/healthz", "/readyz", "/version", PATH})
 _REF = "#/components/schemas/{model}"
 _ERRORS: Final = {"$ref": "#/components/responses/Error"}
 

@@ -7,8 +7,8 @@ was expected and where, never what was sent.
 
 import difflib
 import re
-from collections.abc import Collection, Mapping, Sequence
-from typing import Any, Final, TypeVar
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any, Final, TypeVar, get_args
 
 import orjson
 from aiohttp import web
@@ -27,6 +27,7 @@ _REASONS: Final[Mapping[str, str]] = {
     "too_short": "this must not be empty",
 }
 """What pydantic says of these would be long-winded; its other messages are clear."""
+_OF_A_KEY: Final = "[key]"  # pydantic's last step to a key that is wrong itself
 _BLANKS: Final = b" \t\r\n"  # JSON's own; Python has more
 _WHOLE_NUMBER: Final = re.compile(r"-?[0-9]+")
 
@@ -49,16 +50,18 @@ def validate(kind: type[B], value: object) -> B:
     try:
         return kind.model_validate(value)
     except ValidationError as exc:
-        raise _invalid(exc, skip=0, known=kind.model_fields) from exc
+        raise _invalid(exc, kind=kind) from exc
 
 
-def validate_tagged(adapter: TypeAdapter[M], value: object) -> M:
-    """Check a value against a union that is told apart by a tag."""
+def validate_tagged(adapter: TypeAdapter[M], value: object, kinds: Sequence[type[BaseModel]]) -> M:
+    """Check a value against a union that is told apart by its `type`; `kinds` are its members."""
     try:
         return adapter.validate_python(value)
     except ValidationError as exc:
         # The first step of the place is the tag, which the sender didn't write as a level.
-        raise _invalid(exc, skip=1) from exc
+        tag = exc.errors()[0]["loc"][:1]
+        kind = next((k for k in kinds if tag == get_args(k.model_fields["type"].annotation)), None)
+        raise _invalid(exc, kind=kind, skip=len(tag)) from exc
 
 
 async def read_body(request: web.Request, kind: type[B]) -> B:
@@ -70,7 +73,7 @@ async def read_object(request: web.Request) -> dict[str, Any]:
     """Read a JSON object; raise aiohttp's own error when it is too large."""
     limit = request.client_max_size
     if limit and (request.content_length or 0) > limit:
-        raise web.HTTPRequestEntityTooLarge(limit, request.content_length or 0)
+        raise _too_large(limit)
     data = await _read(request)
     value = read_json(data) if data.strip(_BLANKS) else {}
     if not isinstance(value, dict):
@@ -99,29 +102,66 @@ def truth_of(request: web.Request, name: str) -> bool:
     return text in ("true", "1")
 
 
+def _too_large(limit: int) -> web.HTTPRequestEntityTooLarge:
+    text = f"the body has more than {limit:,} bytes, the most that max_body_bytes lets in"
+    return web.HTTPRequestEntityTooLarge(limit, text=text)
+
+
 async def _read(request: web.Request) -> bytes:
     """Read the whole body; what goes wrong on the way is the sender's doing, never ours."""
     try:
         return await request.read()
+    except web.HTTPRequestEntityTooLarge as exc:
+        raise _too_large(request.client_max_size) from exc
     except ConnectionError as exc:
         raise PeerGoneError from exc
     except web.RequestPayloadError as exc:  # a wrong Content-Encoding, say
         raise InvalidInputError("the body can't be decoded") from exc
 
 
-def _invalid(exc: ValidationError, *, skip: int, known: Collection[str] = ()) -> InvalidInputError:
-    """Tell the first thing that is wrong; `known` are the fields that a misspelt one may mean."""
+def nearest(name: str, known: Collection[str]) -> str:
+    """Which of the names that there are may have been meant; empty where none is near."""
+    near = difflib.get_close_matches(name, known, n=1)
+    return f"; did you mean {near[0]}?" if near else ""
+
+
+def _invalid(
+    exc: ValidationError, *, kind: type[BaseModel] | None, skip: int = 0
+) -> InvalidInputError:
+    """Tell the first thing that is wrong, of which kind of body; a misspelt field's neighbours are
+    those of the place where it stands."""
     problems = exc.errors(include_url=False, include_input=False, include_context=False)
     # A misspelt field is missing as well, and its spelling is what helps.
     misspelt = (problem for problem in problems if problem["type"] == "extra_forbidden")
     problem = next(misspelt, problems[0])
-    param = _param(problem["loc"][skip:])
+    place = problem["loc"][skip:]
+    param = _param(place)
     reason = _REASONS.get(problem["type"]) or problem["msg"].removeprefix("Value error, ")
-    reason = reason[:1].lower() + reason[1:]
-    if problem["type"] == "extra_forbidden" and param is not None:
-        near = difflib.get_close_matches(param, known, n=1)
-        reason += f"; did you mean {near[0]}?" if near else ""
+    # What pydantic checks of a list is "after validation" to it, and to nobody else.
+    reason = reason[:1].lower() + reason[1:].replace(" after validation", "")
+    if problem["type"] == "extra_forbidden" and kind is not None:
+        reason += nearest(str(place[-1]), _fields_at(kind, place[:-1]))
     return InvalidInputError(f"{param}: {reason}" if param else reason, param=param)
+
+
+def _fields_at(kind: type[BaseModel], place: Sequence[int | str]) -> Collection[str]:
+    """The fields that an object at a place of a body may have; none where that can't be told."""
+    for step in place:
+        if isinstance(step, int):
+            continue  # what a list's elements are was found with the list
+        field = kind.model_fields.get(step)
+        inner = None if field is None else next(_models_in(field.annotation), None)
+        if inner is None:
+            return ()
+        kind = inner
+    return kind.model_fields
+
+
+def _models_in(annotation: object) -> Iterator[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for part in get_args(annotation):
+        yield from _models_in(part)
 
 
 def _param(place: Sequence[int | str]) -> str | None:
@@ -130,6 +170,6 @@ def _param(place: Sequence[int | str]) -> str | None:
     for step in place:
         if isinstance(step, int):
             path += f"[{step}]"
-        else:
+        elif step != _OF_A_KEY:
             path += f".{step[:64]}" if path else step[:64]
     return path or None

@@ -13,7 +13,8 @@ from aiohttp import hdrs, web
 
 from app.keys import CONFIG
 
-_PROBES: Final = ("/healthz", "/readyz", "/metrics")
+PROBES: Final = frozenset({"/health", "/healthz", "/readyz", "/metrics"})
+"""Asked for by machines under any name, and of no use to a page."""
 
 
 def below(base: str, routes: Iterable[web.RouteDef]) -> list[web.RouteDef]:
@@ -22,7 +23,7 @@ def below(base: str, routes: Iterable[web.RouteDef]) -> list[web.RouteDef]:
     if not base:
         return routes
     prefixed = [web.RouteDef(r.method, base + r.path, r.handler, r.kwargs) for r in routes]
-    bare = [route for route in routes if route.path in _PROBES]
+    bare = [route for route in routes if route.path in PROBES]
     return [*prefixed, *bare, web.get(base, _to_folder)]
 
 

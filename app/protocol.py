@@ -5,7 +5,7 @@ misspelt `temprature` that is silently ignored costs its sender an afternoon. Wh
 in `app/representation.py`.
 """
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import (
     AfterValidator,
@@ -376,7 +376,7 @@ def parse_frame(value: object) -> Frame:
     if value.get("type") not in FRAME_TYPES:
         known = ", ".join(FRAME_TYPES)
         raise InvalidInputError(f"type must be one of {known}", param="type")
-    return validate_tagged(_FRAME, value)
+    return validate_tagged(_FRAME, value, get_args(Frame))
 
 
 def event_id_of(value: object) -> str | None:

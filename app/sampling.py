@@ -4,15 +4,24 @@ One set of fields serves turns, frames and chat completions; only the name of th
 """
 
 import math
+import re
 from dataclasses import replace
 from typing import Annotated, Any
 
 from aiohttp import web
-from pydantic import BaseModel, BeforeValidator, Field, StringConstraints
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    Field,
+    StringConstraints,
+    WithJsonSchema,
+)
 
 from app.keys import CONFIG, ENGINE
 from sessions.types import SamplingParams
 
+_TOKEN_ID = re.compile(r"^[0-9]{1,9}$")
 MAX_STOPS = 4
 MAX_BIASED_TOKENS = 1024
 
@@ -24,8 +33,19 @@ def _as_list(value: object) -> object:
     return [value] if isinstance(value, str) else value
 
 
+def _token_id(text: str) -> str:
+    # OpenAI's clients send ids as keys; a word there would be nobody's token.
+    if _TOKEN_ID.fullmatch(text) is None:
+        raise ValueError('keys are ids of tokens, as in {"50256": -100}')
+    return text
+
+
 StopString = Annotated[str, StringConstraints(min_length=1, max_length=512)]
-TokenKey = Annotated[str, StringConstraints(pattern=r"^[0-9]{1,9}$")]
+TokenKey = Annotated[
+    str,
+    AfterValidator(_token_id),
+    WithJsonSchema({"type": "string", "pattern": _TOKEN_ID.pattern}),
+]
 Bias = Annotated[float, Field(ge=-100, le=100)]
 
 

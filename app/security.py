@@ -13,11 +13,9 @@ from aiohttp import hdrs, web
 
 from app.config import AppConfig
 from app.errors import RequestError
-from app.place import host_of, place_of
+from app.place import PROBES, host_of, place_of
 
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
-PROBES = frozenset({"/healthz", "/readyz", "/metrics"})
-"""Asked for by machines under any name, and of no use to a page."""
 
 CONTENT_POLICY = (
     "default-src 'self'; script-src 'self'; style-src 'self'; img-src 'self' data:; "

@@ -51,6 +51,8 @@ def url_of(sock: socket.socket, *, is_secure: bool = False) -> str:
 
 def tls_context(cert: Path, key: Path) -> ssl.SSLContext:
     """What https is served with. Raises OSError, also for files that don't fit together."""
+    for path in (cert, key):
+        path.open("rb").close()  # whose error names the file, as OpenSSL's doesn't
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(cert, key)
     return context

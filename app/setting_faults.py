@@ -5,6 +5,8 @@ from collections.abc import Mapping
 
 from pydantic_core import ErrorDetails
 
+from app.database_url import without_password
+
 # What pydantic says of these says nothing of what would be right.
 _REASONS = {
     "byte_size": "a size is a number of bytes, or has a unit, as in 512MiB or 2GiB",
@@ -30,4 +32,7 @@ def fault_of(error: ErrorDetails, origins: Mapping[str, str]) -> str:
         return message
     name = str(error["loc"][0])
     message = _REASONS.get(error["type"]) or message[:1].lower() + message[1:]
-    return f"{name} ({origins.get(name, 'default')}) = {error['input']!r}: {message}"
+    shown = error["input"]
+    if name == "database_url" and isinstance(shown, str):
+        shown = without_password(shown)
+    return f"{name} ({origins.get(name, 'default')}) = {shown!r}: {message}"

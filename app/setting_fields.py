@@ -4,7 +4,9 @@ import ipaddress
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, ByteSize, Field, IPvAnyNetwork
+from pydantic import AfterValidator, BeforeValidator, ByteSize, Field, IPvAnyNetwork
+
+from app.database_url import served
 
 _UNSET = ("", "none")
 
@@ -46,4 +48,5 @@ OptionalPath = Annotated[Path | None, BeforeValidator(_optional)]
 OptionalCount = Annotated[int | None, BeforeValidator(_optional)]
 OptionalNumber = Annotated[float | None, BeforeValidator(_optional)]
 OptionalBytes = Annotated[ByteSize | None, BeforeValidator(_optional)]
+DatabaseUrl = Annotated[str, AfterValidator(served)]
 Seconds = Annotated[float, Field(gt=0)]

@@ -18,6 +18,7 @@ from pydantic import BaseModel, ByteSize, ConfigDict, ValidationError, model_val
 
 from app.setting_faults import fault_of, unknown_name
 from app.setting_fields import (
+    DatabaseUrl,
     Names,
     Networks,
     OptionalBytes,
@@ -84,7 +85,7 @@ class Settings(BaseModel):
     tls_cert: OptionalPath = _server(None, "certificate chain in PEM; serves https")
     tls_key: OptionalPath = _server(None, "the certificate's private key in PEM")
     data_dir: Path = _server(Path("data"), "folder for everything kept: database, models")
-    database_url: str | None = _server(
+    database_url: DatabaseUrl | None = _server(
         None, "SQLAlchemy URL of the database; by default `splice.db` in the data folder"
     )
 

@@ -8,7 +8,7 @@ from aiohttp import web
 
 from app.answer import json_answer
 from app.errors import DOMAIN_ERRORS
-from app.keys import ENGINE, MANAGER, METRICS, READINESS, SWEEPER
+from app.keys import CONFIG, ENGINE, MANAGER, METRICS, READINESS, SWEEPER
 from app.parsing import read_body
 from app.protocol import EmptyBody
 from app.tier_representation import cache_object
@@ -22,7 +22,9 @@ def routes() -> list[web.RouteDef]:
     """The status routes."""
     return [
         web.get("/healthz", healthz),
+        web.get("/health", healthz),  # as other servers call it
         web.get("/readyz", readyz),
+        web.get("/version", version),
         web.get("/metrics", metrics),
         web.get("/v1/cache", cache),
         web.post("/v1/cache/verify", verify),
@@ -33,6 +35,11 @@ def routes() -> list[web.RouteDef]:
 async def healthz(request: web.Request) -> web.Response:
     """Answer as long as the event loop runs."""
     return json_answer({"status": "ok"})
+
+
+async def version(request: web.Request) -> web.Response:
+    """Say which version of the server this is."""
+    return json_answer({"version": request.app[CONFIG].version})
 
 
 async def readyz(request: web.Request) -> web.Response:

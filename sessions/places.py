@@ -44,7 +44,7 @@ class Places:
         limit = self._max_per_owner
         if limit is not None and self._num_by_owner[owner] >= limit:
             raise TooManyTurnsError(
-                f"{limit} replies are in the making for this owner, as many as may be"
+                f"this owner has as many replies in the making as may be at once: {limit}"
             )
         self._num_by_owner[owner] += 1
         self._idle.clear()

@@ -1,7 +1,7 @@
 """`splice doctor`: the checks in order, and their report for people or as JSON.
 
-The exit code is 1 if anything fails. It takes no lock, runs no migration, fetches and writes
-nothing, so it may be run beside a server.
+The exit code is 1 if anything fails. It keeps no lock, runs no migration, fetches and writes
+nothing, so it may be run beside a server, which it finds in its own way, as a start would.
 """
 
 import json

@@ -7,7 +7,10 @@ from pathlib import Path
 
 import psutil
 
+from app.data_dir import holder_of
+from app.database_place import check_place, is_there, place_of
 from app.doctor.finding import Finding, Findings, size
+from app.refusals import RefusalError
 from app.settings import Settings
 from sessions.database import Database
 from sessions.errors import SessionsError
@@ -35,6 +38,8 @@ def check_disk(settings: Settings) -> list[Finding]:
     is_made = "" if place == folder else " (the first start makes it)"
     kind = _filesystem(place)
     free = shutil.disk_usage(place).free
+    if holder := holder_of(folder):
+        disk.fail(f"{holder} uses {folder}", "use that one, end it, or choose another --data-dir")
     text = f"{folder}{is_made} on {kind or 'an unknown filesystem'}, {size(free)} free"
     if free < _LEAST_FREE_BYTES:
         disk.fail(text, f"free some: at least {size(_LEAST_FREE_BYTES)} are needed")
@@ -49,26 +54,30 @@ def check_disk(settings: Settings) -> list[Finding]:
 def check_database(settings: Settings) -> list[Finding]:
     """Whether there is one, and whose, and of which version."""
     database = Findings("database")
-    if settings.database_url is None and not settings.default_database.exists():
+    if settings.database_url is None and not is_there(settings):
         database.ok("there is none yet; the first start makes it")
         return database.all
-    with database.failing(SessionsError):
+    with database.failing(SessionsError, RefusalError):
+        check_place(settings)
+        if not is_there(settings):
+            database.ok(f"there is none at {place_of(settings)} yet; the first start makes it")
+            return database.all
         missing, has_keys = asyncio.run(_ask(settings.effective_database_url))
         if missing:
             database.warn(
-                f"it lacks {', '.join(missing)}",
+                f"{place_of(settings)}: it lacks {', '.join(missing)}",
                 "`splice db upgrade` brings it up to date, and so does the next start",
             )
         else:
             keys = "there are API keys" if has_keys else "no API keys yet"
-            database.ok(f"reachable, at this version's schema; {keys}")
+            database.ok(f"{place_of(settings)}: reachable, at this version's schema; {keys}")
         return database.all
     return database.all
 
 
 def knows_keys(settings: Settings) -> bool:
     """Whether the database has an API key; no, where it can't be asked."""
-    if settings.database_url is None and not settings.default_database.exists():
+    if not is_there(settings):
         return False
     try:
         return asyncio.run(_ask(settings.effective_database_url))[1]

@@ -11,6 +11,7 @@ from app import serving
 from app.doctor.data_check import knows_keys
 from app.doctor.finding import Finding, Findings
 from app.settings import Settings, SettingsError
+from app.start_check import check_memory
 from app.traces_settings import traces_exporters
 from app.tracing import check_installed
 
@@ -38,6 +39,8 @@ def check_settings(settings: Settings) -> list[Finding]:
             found.ok("certificate and key can be used")
         except OSError as exc:
             found.fail(f"tls_cert and tls_key can't be used: {exc}", "name a pair in PEM")
+    with found.failing(SettingsError):
+        check_memory(settings)
     with found.failing(SettingsError):
         if exporters := traces_exporters():
             check_installed(exporters)
@@ -72,7 +75,10 @@ def check_port(settings: Settings) -> list[Finding]:
         if exc.errno != errno.EADDRINUSE:
             port.fail(f"can't listen on {name}: {exc.strerror or exc}", "--host, --port")
         elif state := _splice_at(settings):
-            port.ok(f"Splice listens on {name} already, and is {state}")
+            port.fail(
+                f"Splice listens on {name} already, and is {state}",
+                "use that one, end it, or choose another --port",
+            )
         else:
             port.fail(f"another program listens on {name}", "end it, or choose another --port")
     return port.all

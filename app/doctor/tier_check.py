@@ -6,7 +6,8 @@ import shutil
 from pathlib import Path
 
 from app.doctor.finding import Finding, Findings, size
-from app.settings import Settings, kv_key
+from app.kv_files import cipher
+from app.settings import Settings, SettingsError
 
 _LOCK_NAME = "lock"
 
@@ -28,8 +29,9 @@ def check_tiers(settings: Settings) -> list[Finding]:
     _look_at_room(tiers, settings, folder, place)
     if holder := _locked_below(folder):
         tiers.ok(f"a server uses {holder}")
-    if kv_key() is not None:
-        tiers.ok("what is stored is encrypted: SPLICE_KV_KEY is set")
+    with tiers.failing(SettingsError):
+        if cipher() is not None:
+            tiers.ok("what is stored is encrypted: SPLICE_KV_KEY is set")
     return tiers.all
 
 

@@ -113,7 +113,8 @@ async def create(request: web.Request) -> web.StreamResponse:
     )
     asked = body.to_request(default_params(request.app), request.headers, completion.id)
     choices = [_choice(body, asked, index) for index in range(body.n or 1)]
-    events = _named_for_chat(_generated(request, asked, completion.id, len(choices)))
+    generated = _generated(request, asked, completion.id, len(choices))
+    events = with_input_called("messages", generated)
     if body.stream:
         return await serve_sse(request, _chunks(completion, choices, events), error_chunk)
     async with beside(until_gone(request)), aclosing(events):
@@ -126,7 +127,7 @@ def completion_of(
     """A new completion's name and date. Raises RequestError for a model that isn't served."""
     config, info = request.app[CONFIG], request.app[ENGINE].info
     if model is not None and not is_served(model, config, info):
-        raise model_not_found(param="model")
+        raise model_not_found(model, param="model")
     prefix = "chatcmpl" if kind == "chat.completion" else "cmpl"
     return Completion(
         id=f"{prefix}-{secrets.token_hex(12)}",
@@ -166,15 +167,15 @@ def _generated(
     return merged(num_choices, start)
 
 
-async def _named_for_chat(events: Events) -> Events:
-    """Pass events on; an error about a turn's `input` is one about `messages` here."""
+async def with_input_called(name: str, events: Events) -> Events:
+    """Pass events on; an error about a turn's `input` is one about what the address calls so."""
     async with aclosing(events):
         try:
             async for event in events:
                 yield event
         except WITH_PARAM as exc:
             if exc.param is not None and exc.param.startswith("input"):
-                exc.param = "messages" + exc.param.removeprefix("input")
+                exc.param = name + exc.param.removeprefix("input")
             raise
 
 

@@ -90,21 +90,15 @@ def _allowed(mode: object, tools: list[object], *, is_parallel: bool) -> ToolCho
 
 def parse_format(value: object) -> Grammar | None:
     """The form of an answer; None if it is free. Raises InvalidInputError."""
-    if value is None:
-        return None
     match value:
-        case {"type": "text"}:
+        case None | {"type": "text"}:
             return None
+        case {"type": "json_object", "schema": schema} if schema:  # llama.cpp's way
+            return _by_schema(schema, f"{_FORMAT}.schema")
         case {"type": "json_object"}:
             return Grammar(kind=GrammarKind.JSON_OBJECT, param=_FORMAT)
         case {"type": "json_schema", "json_schema": dict(named)}:
-            schema = named.get("schema")
-            if not isinstance(schema, dict):
-                raise InvalidInputError(
-                    "the schema must be an object", param=f"{_FORMAT}.json_schema.schema"
-                )
-            text = orjson.dumps(schema).decode()
-            return Grammar(kind=GrammarKind.JSON_SCHEMA, text=text, param=_FORMAT)
+            return _by_schema(named.get("schema"), f"{_FORMAT}.json_schema.schema")
         case {"type": "regex", "regex": str(text)}:
             return Grammar(kind=GrammarKind.REGEX, text=text, param=_FORMAT)
         case {"type": "lark", "grammar": str(text)}:
@@ -113,3 +107,10 @@ def parse_format(value: object) -> Grammar | None:
         "response_format must be text, json_object, json_schema with a schema, regex or lark",
         param=_FORMAT,
     )
+
+
+def _by_schema(schema: object, place: str) -> Grammar:
+    if not isinstance(schema, dict):
+        raise InvalidInputError("the schema must be an object", param=place)
+    text = orjson.dumps(schema).decode()
+    return Grammar(kind=GrammarKind.JSON_SCHEMA, text=text, param=_FORMAT)

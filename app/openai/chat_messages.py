@@ -61,7 +61,8 @@ def _message(message: object, place: str) -> dict[str, Any]:
     if not isinstance(role, str) or role not in _ROLES:
         known = ", ".join(sorted(_ROLES))
         raise InvalidInputError(f"{place}.role must be one of {known}", param=f"{place}.role")
-    for name in ("function_call", "audio"):
+    # `prefix` and `partial` ask, elsewhere, for a reply that goes on with the message.
+    for name in ("function_call", "audio", "prefix", "partial"):
         if message.get(name):
             raise UnsupportedInputError(f"{name} is not supported", param=f"{place}.{name}")
     said: dict[str, Any] = {

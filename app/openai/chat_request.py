@@ -5,7 +5,7 @@ Strict where silence would lie: a field whose loss would change the answer's mea
 by its name.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Annotated, Any
 
@@ -13,12 +13,17 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstr
 
 from app.openai.chat_form import parse_choice, parse_format, parse_tools
 from app.openai.chat_messages import ChatMessage, normalise_messages
-from app.openai.foreign_forms import refuse_foreign_form
+from app.openai.foreign_fields import (
+    Matters,
+    is_other_than,
+    refuse_fields,
+    refuse_foreign_fields,
+)
 from app.parsing import validate
 from app.protocol import MAX_MESSAGES
 from app.sampling import SamplingFields
 from sessions.completion_events import CompletionRequest
-from sessions.errors import InvalidInputError, UnsupportedInputError
+from sessions.errors import InvalidInputError
 from sessions.truncation import Truncation
 from sessions.types import SamplingParams
 from sessions.validation import check_metadata
@@ -31,21 +36,17 @@ _MAX_HINT_CHARS = 512
 _HINTS = ("x-session-id", "x-conversation-id", "x-openwebui-chat-id", "session-id")
 
 
-def _is_other_than(*harmless: object) -> Callable[[object], bool]:
-    return lambda value: value is not None and value not in harmless
-
-
 def _has_other_than_text(value: object) -> bool:
     return bool(value) and value != ["text"]
 
 
 # Each field that would change the answer, and when its value is more than a way to say "no".
-_MEANINGFUL: dict[str, Callable[[object], bool]] = {
+_MEANINGFUL: dict[str, Matters] = {
     "functions": bool,
-    "function_call": _is_other_than("none", "auto"),
+    "function_call": is_other_than("none", "auto"),
     "modalities": _has_other_than_text,
     "audio": bool,
-    "web_search_options": _is_other_than(),
+    "web_search_options": is_other_than(),
 }
 
 
@@ -124,10 +125,8 @@ def hint_of(headers: Mapping[str, str]) -> str | None:
 
 def parse_chat(body: dict[str, Any]) -> ChatBody:
     """Check a body; name the field that can't be honoured."""
-    for name, matters in _MEANINGFUL.items():
-        if matters(body.get(name)):
-            raise UnsupportedInputError(f"{name} is not supported", param=name)
-    refuse_foreign_form(body, form="response_format")
+    refuse_fields(body, _MEANINGFUL)
+    refuse_foreign_fields(body, form="response_format", length="max_completion_tokens")
     parsed = validate(ChatBody, body)
     if parsed.top_logprobs is not None and parsed.top_logprobs > 0 and not parsed.logprobs:
         raise InvalidInputError("top_logprobs needs logprobs to be true", param="top_logprobs")

@@ -9,12 +9,16 @@ from typing import Any, Final
 from sessions.errors import UnsupportedInputError
 
 _OF_OTHER_SERVERS: Final = (
+    "ebnf",
+    "format",
     "grammar",
     "guided_choice",
     "guided_grammar",
     "guided_json",
     "guided_regex",
     "json_schema",
+    "regex",
+    "structural_tag",
     "structured_outputs",
 )
 _OF_SURFACES: Final = ("response_format", "text")

@@ -20,6 +20,7 @@ from app.errors import RequestError, WireError, boundary
 from app.keys import MANAGER, METRICS
 from app.openai.response_request import ResponseBody
 from app.openai.response_turns import Place, ResponseTurns, attached
+from app.openai.words import in_openai_words
 from app.peer import closing
 from app.representation import event_object
 from sessions.types import OwnerId, TurnEnded, TurnId, TurnStatus
@@ -135,7 +136,7 @@ class Lanes:
             has_failed = await self._make(lane, body)
         if caught.error is not None:
             self._metrics.frame("error")
-            await self._put({**caught.error.frame(), **lane.place})
+            await self._put({**in_openai_words(caught.error).frame(), **lane.place})
         if caught.error is not None or has_failed:
             await self._evict(lane, body)
 
@@ -176,4 +177,5 @@ def in_lane(error: WireError, value: object) -> Json:
     """An error frame, in the lane of the frame that it answers."""
     lane = value.get("stream_id") if isinstance(value, dict) else None
     is_named = isinstance(lane, str) and _NAME.fullmatch(lane) is not None
-    return {**error.frame(), **({"stream_id": lane} if is_named else {})}
+    frame = in_openai_words(error).frame()
+    return {**frame, **({"stream_id": lane} if is_named else {})}

@@ -14,11 +14,17 @@ from pydantic import ConfigDict, Field, StringConstraints
 from app.answer import json_answer
 from app.cache_diagnostics import cache_diagnostics
 from app.keys import COMPLETIONS, OWNER, READINESS
-from app.openai.chat import Completion, completion_of, error_chunk, numbered
+from app.openai.chat import (
+    Completion,
+    completion_of,
+    error_chunk,
+    numbered,
+    with_input_called,
+)
 from app.openai.chat_choice import finish_reason_of
 from app.openai.chat_request import MAX_CHOICES, StreamOptions
 from app.openai.choices import merged
-from app.openai.foreign_forms import refuse_foreign_form
+from app.openai.foreign_fields import refuse_foreign_fields
 from app.openai.usage import usage_of
 from app.parsing import read_object, validate
 from app.peer import beside, until_gone
@@ -104,7 +110,7 @@ async def create(request: web.Request) -> web.StreamResponse:
 
 
 def _parsed(value: Json) -> CompletionBody:
-    refuse_foreign_form(value, form=None)
+    refuse_foreign_fields(value, form=None, length="max_tokens")
     body = validate(CompletionBody, value)
     if body.suffix:
         raise UnsupportedInputError("suffix is not supported", param="suffix")
@@ -137,7 +143,7 @@ def _generated(
             owner, prompts[number], numbered(params, number), request_id=request_id
         )
 
-    return merged(len(prompts), start)
+    return with_input_called("prompt", merged(len(prompts), start))
 
 
 class _TextChoice:

@@ -11,6 +11,8 @@ from app.keys import CONFIG, ENGINE, STARTED_AT
 from app.representation import list_object
 from model.messages import EngineInfo
 
+_SHOWN_CHARS = 128
+
 
 def routes() -> list[web.RouteDef]:
     """The routes of models; an id may have slashes."""
@@ -28,7 +30,7 @@ async def get(request: web.Request) -> web.Response:
     for model in _models(request):
         if model["id"] == name:
             return json_answer(model)
-    raise model_not_found(param=None)
+    raise model_not_found(name, param=None)
 
 
 def is_served(name: str, config: AppConfig, info: EngineInfo) -> bool:
@@ -36,9 +38,9 @@ def is_served(name: str, config: AppConfig, info: EngineInfo) -> bool:
     return name == info.model_id or name in config.model_aliases
 
 
-def model_not_found(*, param: str | None) -> RequestError:
+def model_not_found(name: str, *, param: str | None) -> RequestError:
     """The error of a name that means nothing here."""
-    message = "there is no such model here; GET /v1/models lists what there is"
+    message = f"there is no model {name[:_SHOWN_CHARS]!r} here; GET /v1/models lists what there is"
     return RequestError("model_not_found", message, param=param)
 
 

@@ -13,7 +13,12 @@ import orjson
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
 
 from app.openai.echo import whole_choice, whole_reasoning, whole_text, whole_tools
-from app.openai.foreign_forms import refuse_foreign_form
+from app.openai.foreign_fields import (
+    Matters,
+    is_other_than,
+    refuse_fields,
+    refuse_foreign_fields,
+)
 from app.openai.input_items import MAX_ITEMS
 from app.parsing import validate
 from app.protocol import ConversationRef, Metadata, Text, TurnRef
@@ -30,14 +35,10 @@ MAX_SHOWN_BYTES: Final = 262_144
 LOGPROBS: Final = "message.output_text.logprobs"
 
 
-def _is_other_than(*harmless: object) -> Callable[[object], bool]:
-    return lambda value: value is not None and value not in harmless
-
-
 # Each field that would change the answer, and when its value is more than a way to say "no".
-_MEANINGFUL: Final[dict[str, Callable[[object], bool]]] = {
+_MEANINGFUL: Final[dict[str, Matters]] = {
     "prompt": bool,
-    "modalities": _is_other_than([], ["text"]),
+    "modalities": is_other_than([], ["text"]),
     "audio": bool,
 }
 
@@ -199,13 +200,11 @@ def parse_input(body: Json) -> InputBody:
 
 
 def _refuse(body: Json) -> None:
-    for name, matters in _MEANINGFUL.items():
-        if matters(body.get(name)):
-            raise UnsupportedInputError(f"{name} is not supported", param=name)
+    refuse_fields(body, _MEANINGFUL)
     for name, here in _CHAT_NAMES.items():
         if body.get(name) is not None:
             raise UnsupportedInputError(f"{name} is not supported: here it is {here}", param=name)
-    refuse_foreign_form(body, form="text.format")
+    refuse_foreign_fields(body, form="text.format", length="max_output_tokens")
 
 
 def _check_shown(shown: Json) -> None:

@@ -99,9 +99,9 @@ def read_form(text: Json | None) -> Grammar | None:
     match wanted.get("type"):
         case "text":
             return None
-        case "json_object":
+        case "json_object" if not wanted.get("schema"):
             return Grammar(kind=GrammarKind.JSON_OBJECT, param=_FORMAT)
-        case "json_schema":
+        case "json_object" | "json_schema":  # llama.cpp has schemas in both
             schema = wanted.get("schema")
             if not isinstance(schema, dict):
                 raise InvalidInputError("a schema is an object", param=f"{_FORMAT}.schema")

@@ -100,7 +100,7 @@ class ResponseTurns:
         if body.model is not None and not is_served(
             body.model, self._app[CONFIG], self._app[ENGINE].info
         ):
-            raise model_not_found(param="model")
+            raise model_not_found(body.model, param="model")
         if body.conversation_id is not None:
             session = await self._manager.get(self._owner, SessionId(body.conversation_id))
             head = session.head_turn_id

@@ -16,6 +16,7 @@ import typer
 from rich.console import Console
 
 from app.refusals import RefusalError, in_a_sentence
+from app.server_address import reason_of, server_url
 from app.terminal.conversation import Conversation, explain
 from app.terminal.reader import KeyboardReader
 from app.terminal.screen import Screen, fate_of
@@ -48,6 +49,7 @@ def chat(
 ) -> None:
     """Talk to a running server. At the prompt, /help lists the commands."""
     with in_a_sentence(), _speaking(url):
+        url = server_url(url)
         if session is not None and instructions is not None:
             raise RefusalError("--instructions are for a new conversation, and --session names one")
         text = None if _is_at_terminal(message) else _one_message(message)
@@ -126,8 +128,8 @@ def _meet(url: str, key: str | None) -> None:
             client.models()
         except ConnectionLostError as exc:
             raise RefusalError(
-                f"no server answers at {url}: start one with `splice serve`, or name another with "
-                f"--url ({exc})"
+                f"no server answers at {url} ({reason_of(exc)}): start one with `splice serve`, or "
+                "name another with --url"
             ) from exc
         except ServerError:
             pass  # it is still loading, which is worth the patience of what follows

@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 
+from app.server_address import KEY_HINT
 from app.terminal.reader import Reader
 from app.terminal.screen import Screen
 from splice import Client, Session, SpliceError, Stream, Turn
@@ -21,6 +22,7 @@ from splice.errors import APIStatusError, NotFoundError
 PROMPT = "> "
 NUM_LISTED = 15
 NUM_RECALLED = 3
+_NUM_SEARCHED = 100  # with one request
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +57,7 @@ class Conversation:
         self._screen = screen
         self._reader = reader
         self._is_warned = False  # the next Ctrl-C leaves
+        self._listed: tuple[str, ...] = ()  # ids, as they were numbered last
         self._is_over = False
         commands = (
             Command("/new [TITLE]", "begin another conversation", self._new),
@@ -65,7 +68,9 @@ class Conversation:
             Command("/stop", "stop what is being said, also from elsewhere", self._stop_all),
             Command("/title TITLE", "name the conversation", self._title),
             Command("/sessions", "list conversations", self._list),
-            Command("/open ID", "go to another conversation", self._open),
+            Command(
+                "/open ID", "go to another: its number there, or how its id begins", self._open
+            ),
             Command("/kv", "show where the conversation's state lies", self._kv),
             Command("/help", "show this list", self._help),
             Command("/quit", "leave; the conversation is kept", self._quit),
@@ -192,12 +197,37 @@ class Conversation:
         self._go_to(self._session.fork(title=title or None), is_new=False)
         self._screen.note(f"a copy, {self._session.id}; the other one stays as it is")
 
-    def _open(self, session_id: str) -> None:
-        if not session_id:
-            self._screen.note("/open ID; /sessions lists them")
+    def _open(self, said: str) -> None:
+        if not said:
+            self._screen.note("/open ID, or a number; /sessions lists them")
             return
-        self._go_to(self._client.sessions.get(session_id), is_new=False)
+        found = self._found(said)
+        if found is None:
+            return
+        if found.id == self._session.id:
+            self._screen.note("this is the conversation that is open")
+            return
+        self._go_to(found, is_new=False)
         self._recall()
+
+    def _found(self, said: str) -> Session | None:
+        """The conversation of a number, an id, or an id's beginning; None, and says so, if none."""
+        if said.isdecimal() and 1 <= int(said) <= len(self._listed):
+            return self._client.sessions.get(self._listed[int(said) - 1])
+        with suppress(NotFoundError):
+            return self._client.sessions.get(said)
+        beginnings = (said, f"conv_{said}")
+        every = self._client.sessions.list(limit=_NUM_SEARCHED)
+        alike = list(islice((s for s in every if s.id.startswith(beginnings)), 2))
+        if len(alike) == 1:
+            return alike[0]
+        self._screen.fail(
+            f"more than one conversation's id begins with {said}: say more of it, or the number "
+            "that /sessions gives it"
+            if alike
+            else f"there is no conversation {said}; /sessions lists what there is"
+        )
+        return None
 
     def _title(self, title: str) -> None:
         if not title:
@@ -207,7 +237,8 @@ class Conversation:
         self._screen.note(f"called {title!r}")
 
     def _list(self, _: str) -> None:
-        found = islice(self._client.sessions.list(limit=NUM_LISTED), NUM_LISTED)
+        found = [*islice(self._client.sessions.list(limit=NUM_LISTED), NUM_LISTED)]
+        self._listed = tuple(session.id for session in found)
         self._screen.sessions((session.info for session in found), self._session.id)
 
     def _kv(self, _: str) -> None:
@@ -240,7 +271,7 @@ class Conversation:
 def explain(exc: SpliceError) -> str:
     """What went wrong, with what would help."""
     if isinstance(exc, APIStatusError) and exc.status == 401:
-        return f"{exc.message} (--key, or the variable SPLICE_API_KEY)"
+        return f"{exc.message} ({KEY_HINT})"
     if isinstance(exc, NotFoundError):
         return f"{exc.message}; /sessions lists what there is"
     return str(exc)

@@ -15,6 +15,8 @@ from splice import SessionInfo, Turn
 from splice.json_value import Json
 
 _NUMBERS = ("tokens", "computed", "blocks", "shared", "size", "idle")
+# So wide is a list whose ids stand on one line each; in a narrower terminal they are folded.
+_ROOM_FOR_IDS = 72
 _CUTS = {
     "max_output_tokens": "it is at its longest; /continue goes on",
     "deadline": "its time was up; /continue goes on",
@@ -80,12 +82,15 @@ class Screen:
         self._console.print(table)
 
     def sessions(self, found: Iterable[SessionInfo], current: str) -> None:
-        """List conversations."""
-        table = _table("", "id", "title", "last used")
-        for info in found:
+        """List conversations, numbered from 1. No id is cut, however narrow the terminal is."""
+        table = _table("", "", "id", "title", "last used")
+        if self._console.width >= _ROOM_FOR_IDS:
+            table.columns[2].no_wrap = table.columns[4].no_wrap = True
+        for number, info in enumerate(found, 1):
             used = datetime.fromtimestamp(info.updated_at, UTC).astimezone()
             table.add_row(
                 "*" if info.id == current else "",
+                str(number),
                 escape(info.id),
                 escape(clean(info.title or "")),
                 f"{used:%Y-%m-%d %H:%M}",
@@ -127,6 +132,7 @@ def fate_of(turn: Turn) -> str:
 def _table(*columns: str) -> Table:
     table = Table(*columns, box=None, header_style="dim")
     for column in table.columns:
+        column.overflow = "fold"
         if column.header in _NUMBERS:
             column.justify = "right"
     return table

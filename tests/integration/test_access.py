@@ -61,7 +61,7 @@ async def test_once_there_are_keys_each_call_needs_one(method, path, headers):
     assert answer.headers["x-should-retry"] == "false"
 
 
-@pytest.mark.parametrize("path", ["/healthz", "/readyz"])
+@pytest.mark.parametrize("path", ["/healthz", "/health", "/readyz", "/version"])
 async def test_probes_need_no_key(path):
     async with serving() as front:
         front.keys.add("ann")

@@ -31,6 +31,8 @@ async def test_everything_is_below_the_base_path(page_dir):
             ("/chat/v1/sessions", 200),
             ("/chat/healthz", 200),
             ("/healthz", 200),
+            ("/health", 200),
+            ("/chat/version", 200),
             ("/", 404),
             ("/v1/sessions", 404),
             ("/assets/a.js", 404),

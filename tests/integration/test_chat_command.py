@@ -51,11 +51,11 @@ class Script:
         return prefill + line[1:] if line.startswith("+") else line
 
 
-async def talk(front, *lines, session=None):
+async def talk(front, *lines, session=None, width=120):
     """What is on the screen behind a conversation of these lines."""
 
     def converse():
-        console = Console(file=io.StringIO(), width=120, color_system=None)
+        console = Console(file=io.StringIO(), width=width, color_system=None)
         with Client(front.base_url) as client:
             chosen = client.sessions.get(session) if session else client.sessions.create()
             is_new = session is None
@@ -159,7 +159,7 @@ def test_without_a_server_it_says_how_to_start_one(url):
     result = CliRunner().invoke(app, ["chat", "hi", "--url", url])
 
     assert result.exit_code == 1
-    assert url in result.stderr
+    assert url.removesuffix("/v1") in result.stderr
     assert "Traceback" not in result.stderr
 
 
@@ -225,6 +225,45 @@ async def test_fork_new_and_open_change_the_conversation(front):
     assert "named" in back
 
 
+@pytest.mark.parametrize("width", [72, 80, 90])
+async def test_no_id_is_cut_in_a_narrow_terminal(front, width):
+    await talk(front, "hello", "/title a title that has many more words than fit on one line")
+    shown = await talk(front, "hello", "/sessions", width=width)
+
+    assert all(session_id in shown for session_id in await session_ids(front))
+
+
+async def test_ids_are_folded_where_there_is_no_room_for_them(front):
+    shown = await talk(front, "hello", "/sessions", width=40)
+
+    (session_id,) = await session_ids(front)
+    parts = [line.split()[-1] if line[:6].strip() else line.strip() for line in shown.splitlines()]
+    assert "…" not in shown.rpartition("last used")[2]
+    assert any(len(part) > 3 and part in session_id for part in parts)
+
+
+async def test_a_conversation_is_opened_by_number_and_by_how_its_id_begins(front):
+    await talk(front, "first")
+    await talk(front, "second")
+    newest, oldest = await session_ids(front)
+
+    by_number = await talk(front, "/sessions", "/open 2", "/title picked", session=newest)
+    by_start = await talk(front, f"/open {oldest[5:-1]}", "/title again", session=newest)
+    alike = await talk(front, "/open conv_", session=newest)
+
+    assert "first" in by_number
+    assert "called 'again'" in by_start
+    assert (await front.call("GET", f"/v1/sessions/{oldest}"))[1]["title"] == "again"
+    assert "more than one conversation's id begins with conv_" in alike
+
+
+async def test_opening_what_is_open_does_not_delete_it(front):
+    shown = await talk(front, "/sessions", "/open 1", "hello")
+
+    assert "this is the conversation that is open" in shown
+    assert "Hello" in shown
+
+
 async def test_a_cut_reply_goes_on(front):
     front.engine.replies.append(FakeReply(pieces=("Hel",), reason=FinishReason.LENGTH))
     front.engine.replies.append(FakeReply(pieces=("lo",)))
@@ -253,7 +292,8 @@ async def test_kv_shows_the_block_tables(front):
         ("/regen", "nothing has been said yet"),
         ("/stop", "nothing is being said"),
         ("/open", "/sessions lists them"),
-        ("/open conv_0", "conv_0"),
+        ("/open conv_none", "there is no conversation conv_none"),
+        ("/open 7", "there is no conversation 7"),
         ("/title", "it has no title"),
         ("/help", "/fork [TITLE]"),
     ],

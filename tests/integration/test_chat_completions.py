@@ -151,6 +151,7 @@ async def test_an_unknown_model_is_not_silently_another_one():
         with pytest.raises(openai.NotFoundError) as caught:
             await client.chat.completions.create(model="gpt-9", messages=HI)
         assert (caught.value.code, caught.value.param) == ("model_not_found", "model")
+        assert "there is no model 'gpt-9' here" in caught.value.message
 
 
 async def test_what_is_not_supported_is_refused_by_name():

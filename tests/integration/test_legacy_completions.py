@@ -3,6 +3,7 @@
 import openai
 import pytest
 
+from model.errors import ContextLengthError
 from model.messages import FinishReason
 from tests.integration.test_chat_tools import FINISHED, LIKELY
 from tests.support.fake_completions import make_script
@@ -87,6 +88,8 @@ async def test_log_probabilities_come_with_their_tokens():
     [
         ({"suffix": "x"}, "suffix"),
         ({"guided_regex": "a"}, "guided_regex"),
+        ({"min_tokens": 3}, "min_tokens"),
+        ({"n_predict": 3}, "n_predict"),
         ({"response_format": {"type": "json_object"}}, "response_format"),
         ({"best_of": 3}, "best_of"),
         ({"echo": True, "logprobs": 1}, "echo"),
@@ -100,3 +103,13 @@ async def test_what_is_not_supported_is_refused_by_name(fields, param):
         with pytest.raises(openai.BadRequestError) as caught:
             await client.completions.create(model="default", prompt="a", extra_body=fields)
         assert caught.value.param == param
+
+
+@pytest.mark.parametrize("num_prompts", [1, 2])
+async def test_an_error_about_the_input_is_one_about_the_prompt_here(num_prompts):
+    async with serving() as front, _client(front) as client:
+        front.completions.script = [ContextLengthError(900, 512)]
+        with pytest.raises(openai.BadRequestError) as caught:
+            await client.completions.create(model="default", prompt=["a"] * num_prompts)
+
+    assert (caught.value.code, caught.value.param) == ("context_length_exceeded", "prompt")

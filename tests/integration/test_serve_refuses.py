@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.scripted_server import ScriptedServer
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -55,4 +57,32 @@ def test_a_foreign_database_ends_in_one_sentence(tmp_path):
 
     assert done.returncode == 1, done.stderr
     assert done.stderr.splitlines()[-1].startswith("splice: ")
+    assert "Traceback" not in done.stderr
+
+
+def test_a_second_server_in_the_folder_is_told_who_has_it_and_where(tmp_path):
+    with ScriptedServer(tmp_path / "data") as first:
+        holder = f"(process {first.process.pid}, {first.url})"
+        done = serve(tmp_path)
+
+    assert done.returncode == 1, done.stderr
+    last = done.stderr.splitlines()[-1]
+    assert f"another server {holder} uses the data folder {tmp_path / 'data'}" in last
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (("--database-url", "mysql://me:secret@h/n"), "only SQLite and PostgreSQL are served"),
+        (("--database-url", "sqlite:///none/a.db"), "there is no folder"),
+        (("--cache-bytes", "1024TiB", "--device", "cpu"), "lower --cache-bytes"),
+        (("--tls-cert", "/nope.pem", "--tls-key", "/nope.pem"), "'/nope.pem'"),
+    ],
+)
+def test_what_cannot_be_used_is_told_before_a_model_is_looked_for(tmp_path, flags, words):
+    done = serve(tmp_path, "--model", "nobody/has-this", *flags)
+
+    assert done.returncode in (1, 2), done.stderr
+    assert words in done.stderr.splitlines()[-1]
+    assert "secret" not in done.stderr
     assert "Traceback" not in done.stderr

@@ -109,6 +109,27 @@ async def test_lists_are_filtered(tmp_path):
         assert (status, body["error"]["param"]) == (400, "pinned")
 
 
+@pytest.mark.parametrize(
+    ("path", "param", "said"),
+    [
+        ("/v1/sessions?limti=3", "limti", "limti: unknown query parameter; did you mean limit?"),
+        ("/v1/search?q=x&order=asc", "order", "order: unknown query parameter"),
+        ("/v1/sessions/conv_1/tree?all=true", "all", "all: unknown query parameter"),
+    ],
+)
+async def test_a_query_parameter_that_nobody_reads_is_refused(tmp_path, path, param, said):
+    async with serving_whole(tmp_path) as front:
+        status, body = await front.call("GET", path)
+
+    assert (status, body["error"]["param"], body["error"]["message"]) == (400, param, said)
+
+
+@pytest.mark.parametrize("path", ["/v1/models?x=1", "/v1/conversations/conv_1?x=1", "/healthz?x=1"])
+async def test_a_query_is_nobodys_business_on_other_addresses(tmp_path, path):
+    async with serving_whole(tmp_path) as front:
+        assert (await front.call("GET", path))[0] != 400
+
+
 async def test_the_client_changes_and_filters_sessions(tmp_path):
     async with serving_whole(tmp_path) as front, AsyncClient(front.base_url) as client:
         session = await client.sessions.create(title="Old")

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import re
 
 import pytest
 from aiohttp import WSServerHandshakeError
@@ -12,6 +13,7 @@ from model.errors import EngineUnavailableError
 from sessions.errors import StoreUnavailableError
 from sessions.types import SessionId
 from tests.support.front_end import serving
+from tests.support.whole_front import serving_whole
 
 
 @pytest.mark.parametrize(
@@ -93,6 +95,37 @@ async def test_only_jsons_own_blanks_are_an_empty_body():
     assert (status, body["error"]["code"]) == (400, "invalid_request")
 
 
+async def test_an_address_that_is_none_is_told_those_there_are():
+    async with serving() as front:
+        _, body = await front.call("POST", "/v1/embeddings", json={"input": "x"})
+        _, document = await front.call("GET", "/openapi.json")
+
+    named = re.findall(r"/v1/[a-z/]+", body["error"]["message"])
+    assert len(named) == 6
+    assert set(named) <= set(document["paths"])
+
+
+async def test_the_version_is_told():
+    async with serving(version="1.2.3") as front:
+        assert await front.call("GET", "/version") == (200, {"version": "1.2.3"})
+
+
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [
+        ("/v1/responses/resp_1", "no response has the id 'resp_1'"),
+        ("/v1/conversations/conv_1", "no conversation has the id 'conv_1'"),
+        ("/v1/conversations/conv_1/items", "no conversation has the id 'conv_1'"),
+        ("/v1/sessions/conv_1", "no session has the id 'conv_1'"),
+    ],
+)
+async def test_what_is_not_there_is_told_in_the_words_of_the_address(tmp_path, path, said):
+    async with serving_whole(tmp_path) as front:
+        status, body = await front.call("GET", path)
+
+    assert (status, body["error"]["message"]) == (404, said)
+
+
 @pytest.mark.parametrize("is_chunked", [False, True])
 async def test_a_body_that_is_too_large_is_refused(is_chunked):
     async def chunks():
@@ -104,6 +137,7 @@ async def test_a_body_that_is_too_large_is_refused(is_chunked):
         status, body = await front.call("POST", "/v1/sessions", data=data)
 
     assert (status, body["error"]["code"]) == (413, "request_too_large")
+    assert "more than 1,000 bytes, the most that max_body_bytes" in body["error"]["message"]
 
 
 @pytest.mark.parametrize(

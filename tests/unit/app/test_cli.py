@@ -128,7 +128,7 @@ def test_a_database_is_checked_without_being_made_or_changed(tmp_path):
     current = run("db", "check")
 
     assert (none_yet.exit_code, empty.exit_code, current.exit_code) == (1, 1, 0)
-    assert "there is no database yet" in none_yet.stderr
+    assert f"there is no database at {tmp_path / 'data' / 'splice.db'}" in none_yet.stderr
     assert "run `splice db upgrade`" in empty.stderr
     assert "at this version's schema" in current.output
 

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from app.data_dir import DataDirError, open_data_dir
+from app.data_dir import DataDirError, announce, holder_of, open_data_dir
 
 
 def test_the_runner_id_is_the_same_at_every_start(tmp_path):
@@ -26,12 +26,34 @@ def test_two_folders_have_two_runner_ids(tmp_path):
 def test_a_second_server_in_the_folder_is_refused_and_the_first_goes_on(tmp_path):
     with (
         open_data_dir(tmp_path) as first,
-        pytest.raises(DataDirError, match="another server uses"),
+        pytest.raises(DataDirError, match="another server"),
         open_data_dir(tmp_path),
     ):
         pass
     with open_data_dir(tmp_path) as again:
         assert again == first
+
+
+def test_who_has_the_folder_is_named_with_its_address_once_it_is_known(tmp_path):
+    assert holder_of(tmp_path) is None
+    with open_data_dir(tmp_path):
+        assert holder_of(tmp_path) == f"another server (process {os.getpid()})"
+        announce(tmp_path, "http://127.0.0.1:8000")
+        name = rf"\(process {os.getpid()}, http://127\.0\.0\.1:8000\) uses the data folder"
+        with pytest.raises(DataDirError, match=name), open_data_dir(tmp_path):
+            pass
+    assert holder_of(tmp_path) is None
+
+
+def test_what_a_killed_server_left_holds_nothing(tmp_path):
+    announce(tmp_path)
+    (tmp_path / ".lock").touch()
+
+    assert holder_of(tmp_path) is None
+    (tmp_path / "holder").write_text("no number\n")
+    with open_data_dir(tmp_path):
+        (tmp_path / "holder").unlink()
+        assert holder_of(tmp_path) == "another server"
 
 
 def test_an_empty_runner_id_is_made_anew(tmp_path):

@@ -97,6 +97,40 @@ def test_what_cannot_be_done_ends_in_a_sentence(args, code):
     assert "Traceback" not in result.output
 
 
+def test_which_database_is_used_is_said_and_that_it_is_new(tmp_path):
+    place = tmp_path / "data" / "splice.db"
+
+    assert f"a new database: {place}" in made("--owner", "ann").stderr
+    assert f"new database: {place}" not in made("--owner", "bob").stderr
+    assert f"database: {place}" in run("keys", "list").stderr
+
+
+@pytest.mark.parametrize("command", [("list",), ("revoke", "key_1"), ("disable-owner", "ann")])
+@pytest.mark.parametrize("place", ["data/splice.db", "other.db"])
+def test_only_a_new_key_makes_a_database(tmp_path, command, place):
+    named = () if place == "data/splice.db" else ("--database-url", f"sqlite:///{place}")
+    result = run("keys", *command, *named)
+
+    assert result.exit_code == 1
+    assert f"there is no database at {tmp_path / place}" in result.stderr
+    assert "--data-dir or --database-url" in result.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_scope_that_is_none_is_told_those_there_are():
+    result = run("keys", "create", "--owner", "ann", "--scope", "root")
+
+    assert result.stderr == "splice: --scope root: there is no such scope, only chat and admin\n"
+
+
+def test_a_password_is_never_shown():
+    result = run("keys", "list", "--database-url", "postgresql://me:secret@127.0.0.1:9/none")
+
+    assert result.exit_code == 1
+    assert "postgresql://me:***@127.0.0.1:9/none" in result.stderr
+    assert "secret" not in result.output
+
+
 def test_an_unknown_key_cannot_be_revoked():
     made("--owner", "ann")
     result = run("keys", "revoke", "key_none")

@@ -80,6 +80,15 @@ async def test_a_server_lists_conversations_and_where_they_are():
     assert (row["title"], row["tier"], row["bytes"]) == ("A cat", "disk", 4096)
 
 
+async def test_no_id_is_cut_in_a_pipe(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "40")
+    async with asking() as ask:
+        shown = (await ask("ls")).stdout
+        (row,) = json.loads((await ask("ls", "--json")).stdout)
+
+    assert row["id"] in shown
+
+
 async def test_a_server_says_what_its_tiers_hold():
     async with asking() as ask:
         shown = (await ask("stats")).stdout
@@ -105,6 +114,13 @@ def test_the_folder_is_read_while_no_server_answers(folder):
     assert row["id"] == "conv_ann"
     assert (about["folder"], about["num_conversations"]) == (str(folder), 1)
     assert (verified.exit_code, verified.stdout) == (0, "all records are whole\n")
+
+
+def test_it_is_said_that_only_the_files_were_asked(folder, tmp_path):
+    said = run("ls").stderr
+
+    assert f"no server answers at {NOBODY} (Connection refused)" in said
+    assert str(tmp_path / "data" / "kv") in said
 
 
 def test_a_flipped_bit_in_the_folder_is_found(folder):

@@ -66,6 +66,12 @@ def test_a_misspelt_field_is_told_the_nearest():
         validate(_Outer, {"itmes": []})
 
 
+def test_a_misspelt_field_within_is_told_the_nearest_of_its_place():
+    with pytest.raises(InvalidInputError, match="did you mean count\\?") as caught:
+        validate(_Outer, {"items": [{"cuont": 1}]})
+    assert caught.value.param == "items[0].cuont"
+
+
 def test_a_missing_field_is_named():
     with pytest.raises(InvalidInputError, match="items: this field is required"):
         validate(_Outer, {})

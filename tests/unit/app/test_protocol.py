@@ -83,6 +83,25 @@ def test_what_this_server_does_not_take_is_refused_by_name(item):
         validate(TurnBody, {"input": [item]})
 
 
+@pytest.mark.parametrize(
+    ("frame", "said"),
+    [
+        ({"tempeature": 1}, r"tempeature: unknown field; did you mean temperature\?"),
+        ({"input": [{"role": "user", "contnt": "x"}]}, r"contnt: unknown field; did you mean c"),
+    ],
+)
+def test_a_misspelt_field_of_a_frame_is_told_the_nearest(frame, said):
+    create = {"type": "response.create", "conversation": "conv_1", "input": "x"}
+
+    with pytest.raises(InvalidInputError, match=said):
+        parse_frame({**create, **frame})
+
+
+def test_a_misspelt_field_within_a_session_is_told_the_nearest():
+    with pytest.raises(InvalidInputError, match=r"sampling.temprature: .*mean temperature\?"):
+        validate(SessionBody, {"sampling": {"temprature": 1}})
+
+
 def test_a_session_takes_no_unknown_field():
     with pytest.raises(InvalidInputError, match="titel: unknown field"):
         validate(SessionBody, {"titel": "x"})

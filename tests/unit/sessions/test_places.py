@@ -20,7 +20,7 @@ def test_an_owner_has_so_many_places_and_gets_them_back():
     places = Places(2)
     places.take(ANN)
     places.take(ANN)
-    with pytest.raises(TooManyTurnsError):
+    with pytest.raises(TooManyTurnsError, match="as many replies in the making as may be at on"):
         places.take(ANN)
     places.take(BOB)
 

@@ -1,5 +1,6 @@
 """What `splice doctor` says of the tiers' folder."""
 
+import base64
 import shutil
 from collections import namedtuple
 
@@ -65,9 +66,18 @@ def test_without_a_disk_tier_it_says_what_that_costs(tmp_path):
 
 
 def test_the_key_is_never_shown(tmp_path, monkeypatch):
-    monkeypatch.setenv("SPLICE_KV_KEY", "c2VjcmV0")
+    key = base64.b64encode(b"k" * 32).decode()
+    monkeypatch.setenv("SPLICE_KV_KEY", key)
 
     texts = [text for _, text in found(tmp_path)]
 
     assert any("encrypted" in text for text in texts)
-    assert not any("c2VjcmV0" in text for text in texts)
+    assert not any(key in text for text in texts)
+
+
+def test_a_key_that_is_none_is_in_the_way_and_not_shown(tmp_path, monkeypatch):
+    monkeypatch.setenv("SPLICE_KV_KEY", "c2VjcmV0")
+
+    level, text = found(tmp_path)[-1]
+
+    assert (level, "SPLICE_KV_KEY" in text, "c2VjcmV0" in text) == ("fail", True, False)

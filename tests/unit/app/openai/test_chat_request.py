@@ -43,6 +43,26 @@ def test_unknown_fields_are_ignored():
         ("structured_outputs", {"regex": "a"}),
         ("grammar", 'root ::= "a"'),
         ("text", {"format": {"type": "json_object"}}),
+        ("regex", "a+"),
+        ("ebnf", 'root ::= "a"'),
+        ("format", "json"),
+        ("n_predict", 8),
+        ("repeat_penalty", 1.1),
+        ("mirostat", 2),
+        ("typical_p", 0.9),
+        ("options", {"num_predict": 8}),
+        ("continue_final_message", True),
+        ("add_generation_prompt", False),
+        ("chat_template", "{{ messages }}"),
+        ("chat_template_kwargs", {"enable_thinking": False}),
+        ("min_tokens", 3),
+        ("bad_words", ["no"]),
+        ("prompt_logprobs", 0),
+        ("truncate_prompt_tokens", 100),
+        ("use_beam_search", True),
+        ("include_stop_str_in_output", True),
+        ("return_token_ids", True),
+        ("echo", True),
     ],
 )
 def test_a_field_whose_loss_would_change_the_answer_is_refused_by_name(name, value):
@@ -68,10 +88,39 @@ def test_a_field_whose_loss_would_change_the_answer_is_refused_by_name(name, val
         ("stream_options", None),
         ("stream_options", {"include_obfuscation": False}),
         ("max_tokens", None),
+        ("regex", ""),
+        ("n_predict", -1),
+        ("mirostat", 0),
+        ("typical_p", 1.0),
+        ("add_generation_prompt", True),
+        ("chat_template_kwargs", {}),
+        ("continue_final_message", False),
+        ("min_tokens", 0),
+        ("bad_words", []),
+        ("prompt_logprobs", None),
+        ("skip_special_tokens", True),
+        ("echo", False),
     ],
 )
 def test_a_way_to_say_no_is_taken(name, value):
     assert _asked(**{name: value}).messages
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"logit_bias": {"abc": 5}}, r"^logit_bias\.abc: keys are ids of tokens, as in"),
+        ({"stop": [*"abcde"]}, r"^stop: list should have at most 4 items, not 5$"),
+    ],
+)
+def test_what_is_wrong_with_a_field_is_said_in_plain_words(fields, said):
+    with pytest.raises(InvalidInputError, match=said):
+        _parse(**fields)
+
+
+def test_a_limit_by_another_name_is_told_its_own():
+    with pytest.raises(UnsupportedInputError, match="here it is max_completion_tokens"):
+        _parse(n_predict=8)
 
 
 @pytest.mark.parametrize(
@@ -83,6 +132,7 @@ def test_a_way_to_say_no_is_taken(name, value):
             {"role": "assistant", "tool_calls": [{"id": "c", "type": "custom"}]},
             "messages[0].tool_calls[0].type",
         ),
+        ({"role": "assistant", "content": "x", "prefix": True}, "messages[0].prefix"),
         ({"role": "user", "content": [{"type": "image_url"}]}, "messages[0].content[0]"),
         (
             {"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "input_audio"}]},
@@ -217,6 +267,10 @@ def test_a_choice_of_tools_is_taken(fields, choice):
             {"response_format": {"type": "json_schema", "json_schema": {"schema": []}}},
             "response_format.json_schema.schema",
         ),
+        (
+            {"response_format": {"type": "json_object", "schema": "x"}},
+            "response_format.schema",
+        ),
     ],
 )
 def test_tools_choices_and_forms_that_are_none_are_refused_by_name(fields, param):
@@ -231,6 +285,11 @@ def test_tools_choices_and_forms_that_are_none_are_refused_by_name(fields, param
         ({"type": "json_object"}, GrammarKind.JSON_OBJECT, ""),
         (
             {"type": "json_schema", "json_schema": {"name": "W", "schema": {"type": "null"}}},
+            GrammarKind.JSON_SCHEMA,
+            '{"type":"null"}',
+        ),
+        (
+            {"type": "json_object", "schema": {"type": "null"}},
             GrammarKind.JSON_SCHEMA,
             '{"type":"null"}',
         ),

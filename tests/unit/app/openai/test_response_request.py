@@ -83,6 +83,10 @@ def test_no_item_makes_the_reader_fail(items):
         ({"top_logprobs": 21}, "top_logprobs"),
         ({"response_format": {"type": "json_object"}}, "response_format"),
         ({"guided_regex": "a"}, "guided_regex"),
+        ({"regex": "a"}, "regex"),
+        ({"n_predict": 5}, "n_predict"),
+        ({"min_tokens": 5}, "min_tokens"),
+        ({"chat_template_kwargs": {"enable_thinking": False}}, "chat_template_kwargs"),
         ({"max_tokens": 5}, "max_tokens"),
         ({"max_completion_tokens": 5}, "max_completion_tokens"),
         ({"messages": [{"role": "user", "content": "hi"}]}, "messages"),
@@ -93,6 +97,13 @@ def test_what_cannot_be_kept_or_made_is_refused_by_name(fields, param):
         read_form(parse_response({"input": "x", **fields}).text)
 
     assert caught.value.param == param
+
+
+def test_a_schema_beside_json_object_is_the_form():
+    form = read_form({"format": {"type": "json_object", "schema": {"type": "null"}}})
+
+    assert form is not None
+    assert form.text == '{"type":"null"}'
 
 
 def test_a_tool_in_the_shape_of_chat_completions_is_told_where_its_name_stands():
