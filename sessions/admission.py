@@ -256,8 +256,7 @@ class Admission:
             )
             turn = self._new_turn(asked, parent, sibling.input_items)
             # Input items are shared along a row of siblings: they are the first one's.
-            owners = [item.turn_id for item in sibling.input_items] or [sibling.id]
-            input_turn_id = owners[0]
+            input_turn_id = next((item.turn_id for item in sibling.input_items), sibling.id)
             return await self._insert(asked, turn, begun, input_turn_id=input_turn_id)
 
         return await _retried(attempt)
