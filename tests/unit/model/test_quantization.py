@@ -13,6 +13,7 @@ from model.attention.native.build import NativeBuildError
 from model.config import Device, EngineConfig, Mode, Quantization
 from model.errors import ModelLoadError
 from model.gguf import PACKED
+from model.messages import EngineInfo
 from model.packed_weights import bits_of
 from model.provision import obtain
 from model.quantization import Plan, plan_quantization, quantize_model
@@ -276,20 +277,23 @@ def test_a_damaged_packed_file_is_named(prepared, tmp_path, damage):
 # A whole engine
 
 
-@pytest.mark.parametrize(("wanted", "name"), [(AUTO, "none"), (INT4, "int4"), (INT8, "int8")])
-def test_an_engine_tells_both_sizes(plain, wanted, name):
-    config = EngineConfig(
-        model=str(plain),
-        models_dir=plain.parent / "models",
-        device=Device.CPU,
-        mode=Mode.FAST,
-        quantization=wanted,
-        num_blocks=20,
-    )
+def test_an_engine_tells_both_sizes(plain):
+    def started(wanted: Quantization) -> EngineInfo:
+        config = EngineConfig(
+            model=str(plain),
+            models_dir=plain.parent / "models",
+            device=Device.CPU,
+            mode=Mode.FAST,
+            quantization=wanted,
+            num_blocks=20,
+        )
+        core, info = assemble(config, quiet)
+        assert core.limits.vocab_size == info.vocab_size
+        return info
 
-    core, info = assemble(config, quiet)
+    none, int4, int8 = map(started, (AUTO, INT4, INT8))
 
-    assert info.quantization == name
-    assert (info.packed_bytes > 0) == (name != "none")
-    assert info.packed_bytes < info.weights_bytes
-    assert core.limits.vocab_size == info.vocab_size
+    assert [info.quantization for info in (none, int4, int8)] == ["none", "int4", "int8"]
+    assert 0 == none.packed_bytes < int4.packed_bytes < int8.packed_bytes
+    # Beside packed weights layers keep their own, or where bytes are multiplied none.
+    assert 0 < int4.weights_bytes <= int8.weights_bytes <= none.weights_bytes
