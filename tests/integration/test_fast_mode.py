@@ -46,7 +46,7 @@ def test_the_documented_numbers_are_below_the_documented_limits(table):
 
     assert {row[0] for row in measured} == BOUNDS.keys() - {"float16"}
     for name, mean, p99, limit_of_mean, limit_of_p99 in measured:
-        margin = 2 if name == "bfloat16, packed weights" else 3  # whose limits are bfloat16's own
+        margin = 2 if name == "bfloat16, packed weights" else 3
         assert float(mean) <= float(limit_of_mean) / margin
         assert float(p99) <= float(limit_of_p99) / margin
 
