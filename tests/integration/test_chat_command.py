@@ -317,7 +317,7 @@ async def test_a_refused_message_is_explained_and_the_conversation_goes_on(front
     shown = await talk(front, "many words " * 2000, "hello")
 
     assert "Hello" in shown
-    assert "4096" in shown
+    assert "4,096" in shown
 
 
 async def test_one_ctrl_c_at_the_prompt_warns_and_the_second_leaves(front):
