@@ -78,7 +78,7 @@ class Store(ItemStore):
                 raise TurnNotFoundError(f"no turn has the id {turn_id!r}")
             if row.deleted_at is not None and not (is_followed and await _is_followed(tx, turn_id)):
                 raise TurnNotFoundError(f"no turn has the id {turn_id!r}")
-            turn = (await _to_turns(tx, [row]))[0]
+            turn = await _turn_of(tx, row)
         if session.deleted_at is not None and not await self._is_in_a_fork(owner, turn_id):
             raise TurnNotFoundError(f"no turn has the id {turn_id!r}")
         return turn
@@ -91,7 +91,7 @@ class Store(ItemStore):
     async def any_turn(self, turn_id: TurnId) -> Turn:
         """A turn whoever owns it, for the code that runs it; it must exist."""
         async with self._database.reading(is_brief=True) as tx:
-            return (await _to_turns(tx, [await tx.get_one(ResponseRow, turn_id)]))[0]
+            return await _turn_of(tx, await tx.get_one(ResponseRow, turn_id))
 
     async def path(self, turn_id: TurnId) -> tuple[Turn, ...]:
         """The turn and all before it, oldest first, across forks."""
@@ -135,7 +135,7 @@ class Store(ItemStore):
             row = (await tx.scalars(query)).one_or_none()
             if row is None:
                 return None
-            return (await _to_turns(tx, [row]))[0], row.request["digest"]
+            return await _turn_of(tx, row), row.request["digest"]
 
     # The token log.
 
@@ -228,18 +228,18 @@ class Store(ItemStore):
         """
         is_abandoned = or_(ResponseRow.lease_until < now, ResponseRow.runner_id == runner_id)
         are_left = (is_active(), is_abandoned, ResponseRow.id.notin_(spare))
-        query = select(ResponseRow).where(*are_left)
+        query = select(ResponseRow.id).where(*are_left)
         async with self._database.writing() as tx:
             await lock_sessions(tx, select(ResponseRow.session_id).where(*are_left))
             found = (await tx.scalars(query.with_for_update())).all()
-            for turn in await _to_turns(tx, found):
+            for turn in await _turns_of(tx, found):
                 ended = replace(turn, status=TurnStatus.INTERRUPTED, finished_at=now)
                 ended = replace(ended, output=cut_short(turn.output))
                 statement = update(ResponseRow).where(ResponseRow.id == turn.id)
                 values = {**rows.ending_values(ended), "epoch": ResponseRow.epoch + 1}
                 await tx.execute(statement.values(**values), execution_options=OWN)
                 await add_reply(tx, ended)
-            return tuple(TurnId(row.id) for row in found)
+            return tuple(map(TurnId, found))
 
 
 async def _insert(tx: AsyncSession, new: NewTurn) -> None:
@@ -269,22 +269,20 @@ async def _is_followed(tx: AsyncSession, turn_id: TurnId) -> bool:
 
 
 async def _turns_of(tx: AsyncSession, ids: Sequence[str]) -> tuple[Turn, ...]:
-    """Turns by their ids, in that order."""
+    """Turns by their ids, in that order; those that are there, for on PostgreSQL a purge may come
+    between two statements."""
     turns: list[Turn] = []
     for begin in range(0, len(ids), _TURNS_PER_QUERY):
         some = ids[begin : begin + _TURNS_PER_QUERY]
         found = await tx.scalars(select(ResponseRow).where(ResponseRow.id.in_(some)))
         by_id = {row.id: row for row in found}
-        turns += await _some_turns(tx, [by_id[turn_id] for turn_id in some])
+        turns += await _some_turns(tx, [by_id[turn_id] for turn_id in some if turn_id in by_id])
         tx.expunge_all()
     return tuple(turns)
 
 
-async def _to_turns(tx: AsyncSession, found: Sequence[ResponseRow]) -> tuple[Turn, ...]:
-    turns: list[Turn] = []
-    for begin in range(0, len(found), _TURNS_PER_QUERY):
-        turns += await _some_turns(tx, found[begin : begin + _TURNS_PER_QUERY])
-    return tuple(turns)
+async def _turn_of(tx: AsyncSession, row: ResponseRow) -> Turn:
+    return next(await _some_turns(tx, [row]))
 
 
 async def _some_turns(tx: AsyncSession, found: Sequence[ResponseRow]) -> Iterator[Turn]:

@@ -3,8 +3,8 @@
 // FlashAttention, Dao et al. 2022).
 //
 // A tile's keys are transposed once, so that positions lie across the lanes, then every row takes
-// them; likewise its values. Heads are innermost, for theirs lie beside each other. Positions that the sequence has not are read from a row of zeros, never
-// from their slot, which may hold anything.
+// them; likewise its values. Heads are innermost, for theirs lie beside each other. Positions that
+// the sequence has not are read from a row of zeros, never from their slot, which may hold anything.
 
 #pragma once
 
@@ -172,9 +172,10 @@ class Run {
     last_row_ = max(last_row_, first_row_);
   }
 
-  // Where the tile at `begin` has its first head's keys. A tile ahead, for no CPU foresees the way from block to
-  // block: unasked, a history that isn't in its cache comes at a third of the memory's speed. It is
-  // asked into the second cache, for the first one waits for few lines at a time: half the speed.
+  // Where the tile at `begin` has its first head's keys. A tile ahead, for no CPU foresees the way
+  // from block to block: unasked, a history that isn't in its cache comes at a third of the memory's
+  // speed. It is asked into the second cache: the first one waits for few lines at a time, which is
+  // half the speed.
   void find_slots(int64_t begin) {
     const T* kv = static_cast<const T*>(call_.kv) + item_.kv_head * call_.kv_head;
     int64_t block = begin / call_.block_size, offset = begin % call_.block_size;

@@ -6,6 +6,7 @@ import asyncio
 import pytest
 
 from sessions.errors import TurnNotFoundError
+from sessions.store import _turns_of
 from sessions.types import SessionChange
 from tests.support.chat import ANN, Chat
 from tests.support.postgres import DATABASES
@@ -100,3 +101,12 @@ async def test_a_repetition_never_waits_for_the_end_of_its_own_turn_and_that_for
     for _ in range(5):
         chat = await Chat.open(chat.manager)
         assert len(set(await asyncio.gather(*map(repeat, range(12))))) == 1
+
+
+async def test_a_turn_that_was_purged_between_two_statements_is_left_out(chat, database):
+    turn = await chat.say("one")
+
+    async with database.reading() as tx:
+        found = await _turns_of(tx, ["resp_gone", turn.id])
+
+    assert [one.id for one in found] == [turn.id]
