@@ -179,7 +179,8 @@ class Database:
                 try:
                     await connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)")
                 finally:
-                    await connection.exec_driver_sql(_busy_timeout(BUSY_TIMEOUT_MS))
+                    if not connection.invalidated:  # as it is when the call was cancelled
+                        await connection.exec_driver_sql(_busy_timeout(BUSY_TIMEOUT_MS))
 
     @asynccontextmanager
     async def reading(

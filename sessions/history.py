@@ -70,7 +70,8 @@ def left(turn: Turn) -> Turn:
     )
     if not gone & {turn.reply_item_id, *(item.id for item in turn.output)}:
         return rest
-    return replace(rest, reply_text="", terms=replace(turn.terms, has_reply=bool(rest.output)))
+    said = "".join(item.text for item in rest.output if item.kind is ItemKind.MESSAGE)
+    return replace(rest, reply_text=said, terms=replace(turn.terms, has_reply=bool(rest.output)))
 
 
 def made(turn: Turn) -> tuple[Item, ...]:

@@ -110,8 +110,10 @@ class ItemStore(SessionStore):
             if row is None:
                 raise _no_turn(turn_id)
             session = await tx.get(SessionRow, row.session_id, with_for_update=True)
+            if session is None or session.owner_id != owner:
+                raise _no_turn(turn_id)
             await tx.refresh(row)  # as it is now that nobody else changes the session
-            if session is None or session.owner_id != owner or row.deleted_at is not None:
+            if row.deleted_at is not None:
                 raise _no_turn(turn_id)
             row.deleted_at = now
             if session.head_id == turn_id:

@@ -148,14 +148,16 @@ class RunningTurns:
         with suppress(TimeoutError):
             async with asyncio.timeout(HURRIED_GRACE_S + HURRIED_ENDS_WRITTEN_S):
                 await self._idle.wait()
-        self._abandon()
-        await self._idle.wait()
+        await self._abandon()
 
-    def _abandon(self) -> None:
-        if self._runners:
+    async def _abandon(self) -> None:
+        while self._runners:
             logger.error("turns whose ends can't be written: %d", len(self._runners))
-        for task in self._runners.values():
-            task.cancel()
+            tasks = tuple(self._runners.values())
+            for task in tasks:
+                task.cancel()
+            # Again, should one have lost its cancellation in what it was about.
+            await asyncio.wait(tasks, timeout=HURRIED_ENDS_WRITTEN_S)
 
     def hurry(self) -> None:
         """Let a drain, this one or a later, wait no longer; replies are kept even so."""

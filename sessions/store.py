@@ -228,10 +228,12 @@ class Store(ItemStore):
         """
         is_abandoned = or_(ResponseRow.lease_until < now, ResponseRow.runner_id == runner_id)
         are_left = (is_active(), is_abandoned, ResponseRow.id.notin_(spare))
-        query = select(ResponseRow.id).where(*are_left)
+        query = select(ResponseRow.id, ResponseRow.session_id).where(*are_left)
         async with self._database.writing() as tx:
-            await lock_sessions(tx, select(ResponseRow.session_id).where(*are_left))
-            found = (await tx.scalars(query.with_for_update())).all()
+            seen = {row.id: row.session_id for row in await tx.execute(query)}
+            await lock_sessions(tx, list(set(seen.values())))
+            locked = select(ResponseRow.id).where(ResponseRow.id.in_(list(seen)), *are_left)
+            found = (await tx.scalars(locked.with_for_update())).all()
             for turn in await _turns_of(tx, found):
                 ended = replace(turn, status=TurnStatus.INTERRUPTED, finished_at=now)
                 ended = replace(ended, output=cut_short(turn.output))

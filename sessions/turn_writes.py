@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Select, and_, exists, func, or_, select, update
+from sqlalchemy import and_, exists, func, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from sessions import rows
@@ -59,7 +59,7 @@ class Checkpoint:
     ids: tuple[int, ...] = field(repr=False)
 
 
-async def lock_sessions(tx: AsyncSession, ids: Sequence[str] | Select[str]) -> None:
+async def lock_sessions(tx: AsyncSession, ids: Sequence[str]) -> None:
     """Keep others from changing the sessions before the transaction is over. SQLite, where
     there is but one writer, does nothing more for it than look them up."""
     query = select(SessionRow.id).where(SessionRow.id.in_(ids)).order_by(SessionRow.id)
