@@ -3,6 +3,7 @@
 Nothing here opens anything; SQLAlchemy reads the URL for good in `sessions/database.py`.
 """
 
+import re
 from pathlib import Path
 from typing import Final
 
@@ -32,8 +33,8 @@ def file_of(url: str) -> Path | None:
 def without_password(url: str) -> str:
     """The URL with a password in it made unreadable."""
     head, at, tail = url.rpartition("@")
-    if not at:
-        return url
-    scheme, _, user = head.partition("://")
-    name, has_password, _ = user.partition(":")
-    return f"{scheme}://{name}{':***' if has_password else ''}@{tail}"
+    if at and not url.startswith("sqlite"):  # whose files may have any name
+        scheme, _, user = head.partition("://")
+        name, has_password, _ = user.partition(":")
+        url = f"{scheme}://{name}{':***' if has_password else ''}@{tail}"
+    return re.sub(r"(?i)([?&][^=&]*password)=[^&]*", r"\1=***", url)

@@ -40,7 +40,10 @@ def test_only_sqlite_has_a_file(url, path):
     [
         ("postgresql://me:se@cret@h/n", "postgresql://me:***@h/n"),
         ("postgresql://me@h/n", "postgresql://me@h/n"),
+        ("postgresql://me:a/b?c@h/n", "postgresql://me:***@h/n"),
+        ("postgresql://h/n?user=me&password=a@b&x=y", "postgresql://h/n?user=me&password=***&x=y"),
         ("sqlite:///a.db", "sqlite:///a.db"),
+        ("sqlite:////srv/a:1@b.db", "sqlite:////srv/a:1@b.db"),
     ],
 )
 def test_a_password_is_not_shown(url, shown):
