@@ -19,6 +19,9 @@ from filelock import FileLock, Timeout
 _LOCK = ".lock"
 _HOLDER = "holder"
 
+# Who asks for the holder (`splice doctor`) has the lock for an instant; no start is refused for it.
+_PATIENCE_S = 0.5
+
 
 class DataDirError(Exception):
     """The folder can't be used; the message says why and what to do."""
@@ -33,7 +36,7 @@ def open_data_dir(folder: Path) -> Iterator[str]:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         lock = FileLock(folder / _LOCK)
-        lock.acquire(timeout=0)
+        lock.acquire(timeout=_PATIENCE_S)
     except Timeout as exc:
         raise DataDirError(
             f"another server{_named(folder)} uses the data folder {folder.absolute()}: end it, or "

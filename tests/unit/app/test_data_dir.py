@@ -1,6 +1,8 @@
 """The data folder: held by one server, and known again by its runner id."""
 
+import fcntl
 import os
+from threading import Timer
 
 import pytest
 
@@ -54,6 +56,17 @@ def test_what_a_killed_server_left_holds_nothing(tmp_path):
     with open_data_dir(tmp_path):
         (tmp_path / "holder").unlink()
         assert holder_of(tmp_path) == "another server"
+
+
+def test_a_question_for_the_holder_refuses_no_start(tmp_path):
+    (tmp_path / ".lock").touch()
+    with (tmp_path / ".lock").open("rb") as asked:
+        fcntl.flock(asked, fcntl.LOCK_SH)
+        answered = Timer(0.1, lambda: fcntl.flock(asked, fcntl.LOCK_UN))
+        answered.start()
+        with open_data_dir(tmp_path) as runner_id:
+            assert runner_id
+        answered.join()
 
 
 def test_an_empty_runner_id_is_made_anew(tmp_path):
