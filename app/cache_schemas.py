@@ -92,7 +92,7 @@ class TierAnswer(Answer):
 
 
 class CompiledStepAnswer(Answer):
-    """The decode step compiled for this machine; `reason` says why there is none, or will be."""
+    """The step compiled for this machine; `reason` says why there is none, or will be."""
 
     state: Literal["off", "waiting", "building", "ready", "unavailable"]
     reason: str | None

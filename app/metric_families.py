@@ -161,12 +161,12 @@ LATE_STEPS: Final = Family(
     "Steps that kept running replies waiting for longer than `max_itl_s`.",
 )
 COMPILED_STEPS: Final = Family(
-    "splice_compiled_steps", Kind.COUNTER, "Steps that the compiled decode step did."
+    "splice_compiled_steps", Kind.COUNTER, "Steps that the compiled step did."
 )
 COMPILED_STATE: Final = Family(
     "splice_compiled_state",
     Kind.GAUGE,
-    "How it stands with the compiled decode step: 1 for its state.",
+    "How it stands with the compiled step: 1 for its state.",
     (("state", "`off`, `waiting` (until nobody computes), `building`, `ready` or `unavailable`"),),
 )
 ENGINE_RESTARTS: Final = Family(

@@ -103,7 +103,7 @@ class Settings(BaseModel):
     )
     compile: CompileMode = _model(
         CompileMode.AUTO,
-        "the decode step, compiled for this machine once, where `fast` computes on a CPU: `auto` "
+        "the model's step, compiled for this machine once, where `fast` computes on a CPU: `auto` "
         "while nobody computes, `first` before the server is ready, `off` never",
     )
     native_dir: Path = _model(

@@ -1,4 +1,4 @@
-"""The decode step by the model's modules and compiled: `python -m benchmarks micro --compiled`.
+"""A step by the model's modules and compiled: `python -m benchmarks micro --compiled`.
 
 The embedded model as `fast` serves it on this CPU, random keys and values; both run in turns over
 the same rows, so that both meet the same neighbours. Also what having it costs: building it in its

@@ -6,7 +6,7 @@ new blocks cost, not what its history does; what remains that grows is copying a
 32 bits each, at memory speed. The same program prints how much of a whole claim hashing the whole
 history afresh would take, as a server without parked tables does at every turn.
 
-With `--steps` it times what a step's parts cost instead, with `--compiled` the decode step by the
+With `--steps` it times what a step's parts cost instead, with `--compiled` the step by the
 model's modules and compiled, with `--overhead` what of an engine step is not the model's call:
 `benchmarks.step_parts`, `compiled_step` and `step_overhead` have the words.
 

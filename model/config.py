@@ -47,7 +47,7 @@ class Quantization(StrEnum):
 
 
 class CompileMode(StrEnum):
-    """Whether the decode step is compiled for this machine: `auto` while nobody computes, `first`
+    """Whether the model's step is compiled for this machine: `auto` while nobody computes, `first`
     before anybody may, `off` never."""
 
     AUTO = "auto"

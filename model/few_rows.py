@@ -34,12 +34,13 @@ class LinearOps(Protocol):
         self,
         inputs: torch.Tensor,
         parameters: Sequence[torch.Tensor],
-        num_layers: int,
+        sizes: Sequence[int],
         max_rows: int,
         level: int,
     ) -> torch.Tensor:
-        """Layers of the same inputs, their outputs side by side; from more than `max_rows` rows on
-        by torch's product. The parameters are all weights, then all biases or none."""
+        """Layers of the same inputs with so many outputs, these side by side; from more than
+        `max_rows` rows on by torch's product. The parameters are all weights, then all biases or
+        none."""
         ...
 
 
@@ -62,7 +63,7 @@ def _forward(layer: nn.Linear, ops: LinearOps, inputs: torch.Tensor) -> torch.Te
     weight, bias = layer.weight, layer.bias
     if torch.compiler.is_exporting():  # how many rows there will be is not known yet
         parameters = [weight] if bias is None else [weight, bias]
-        return ops.linears(inputs, parameters, 1, MAX_ROWS, -1)
+        return ops.linears(inputs, parameters, [weight.shape[0]], MAX_ROWS, -1)
     if inputs.numel() > MAX_ROWS * weight.shape[1]:
         return functional.linear(inputs, weight, bias)
     output = inputs.new_empty((*inputs.shape[:-1], weight.shape[0]))

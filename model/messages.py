@@ -268,7 +268,7 @@ class TierStats:
 
 
 class CompiledState(StrEnum):
-    """How it stands with the compiled decode step. `waiting` until nobody computes."""
+    """How it stands with the compiled step. `waiting` until nobody computes."""
 
     OFF = "off"
     WAITING = "waiting"
@@ -279,7 +279,7 @@ class CompiledState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompiledStats:
-    """The compiled decode step: why it can't be had, or why nobody wants it; the steps it did."""
+    """The compiled step: why it can't be had, or why nobody wants it; the steps it did."""
 
     state: CompiledState = CompiledState.OFF
     reason: str | None = None

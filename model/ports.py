@@ -19,7 +19,7 @@ class Runner(Protocol):
     num_rows: int
 
     def compiled(self) -> CompiledStats:
-        """How it stands with the compiled decode step."""
+        """How it stands with the compiled step."""
         ...
 
     def edit(self, edits: Items[BlockEdit]) -> None:

@@ -5,11 +5,9 @@ rows on arithmetic decides. The same weights are faster there too where the CPU 
 activations may have 8 bits, which errs about as bfloat16 does: those of 4 bits from AVX2 on, those
 of 8 with AVX-512 VNNI. Elsewhere the layer's own weights are faster: they stay beside the packed
 ones where memory allows, and else are made anew for each such product.
-
-The operators have no result but what they write, so a program that captures the layer (export,
-compile) needs to know nothing more of them; their packed weights are buffers of the layers.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import Protocol
@@ -33,27 +31,17 @@ PRODUCTS = 3
 class QuantizedOps(Protocol):
     """The compiled operators, as torch shows them. Level -1 is the best that the CPU has."""
 
-    def linear_quantized(
+    def linears_packed(
         self,
-        output: torch.Tensor,
         inputs: torch.Tensor,
-        packed: torch.Tensor,
-        bias: torch.Tensor | None,
+        parameters: Sequence[torch.Tensor],
+        sizes: Sequence[int],
         *options: int,
-    ) -> None:
-        """`inputs` `[..., I]` times packed weights into `output` `[..., O]`, all contiguous; the
-        options are the weights' bits and the level. Float32 or bfloat16, outputs like inputs."""
-        ...
-
-    def linear_bytes(
-        self,
-        output: torch.Tensor,
-        inputs: torch.Tensor,
-        packed: torch.Tensor,
-        bias: torch.Tensor | None,
-        *options: int,
-    ) -> None:
-        """The same for many rows, with activations of 8 bits where `multiplies_bytes`."""
+    ) -> torch.Tensor:
+        """`inputs` `[..., I]` times the packed weights of layers with so many outputs: these side
+        by side, like the inputs float32 or bfloat16. The parameters are all weights, then all
+        biases or none. The options are the weights' bits; up to how many rows activations have 16
+        bits, as they always have unless `multiplies_bytes`, and not 8; the level."""
         ...
 
     def multiplies_bytes(self, bits: int, level: int) -> bool:
@@ -68,8 +56,8 @@ class QuantizedOps(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """How a layer with packed weights multiplies: `takes_bytes`, or by its own weights, when there
-    are more than `max_rows`."""
+    """How a layer with packed weights multiplies: by activations of 8 bits (`takes_bytes`), or by
+    its own weights, when there are more than `max_rows`."""
 
     ops: QuantizedOps
     bits: int
@@ -98,9 +86,10 @@ def quantize_layer(
 
 
 def row_limit(model: nn.Module) -> int | None:
-    """How many rows at the most all of a model's layers take for few, and what traces it may so be
-    right for; None if no layer has packed weights."""
-    return min((product.max_rows for product in products_of(model)), default=None)
+    """How many rows at the most all of a model's layers multiply by their packed weights, and what
+    traces it may so be right for; None if there is no limit."""
+    products = products_of(model)
+    return min((p.max_rows for p in products if not p.takes_bytes), default=None)
 
 
 def products_of(model: nn.Module) -> list[Product]:
@@ -111,15 +100,12 @@ def products_of(model: nn.Module) -> list[Product]:
 
 
 def _forward(layer: nn.Linear, inputs: torch.Tensor, *, product: Product) -> torch.Tensor:
-    ops, bits = product.ops, product.bits
-    are_few = inputs.numel() <= product.max_rows * layer.in_features
-    if not are_few and not product.takes_bytes:
+    ops, bits, max_rows = product.ops, product.bits, product.max_rows
+    if not product.takes_bytes and inputs.numel() > max_rows * layer.in_features:
         return functional.linear(inputs, _weight(layer, ops, bits, inputs), layer.bias)
-    multiply = ops.linear_quantized if are_few else ops.linear_bytes
-    output = inputs.new_empty((*inputs.shape[:-1], layer.out_features))
     packed: torch.Tensor = layer.packed  # type: ignore[assignment]  # a module's buffers are untyped
-    multiply(output, inputs.contiguous(), packed, layer.bias, bits, -1)
-    return output
+    parameters = [packed] if layer.bias is None else [packed, layer.bias]
+    return ops.linears_packed(inputs, parameters, [layer.out_features], bits, max_rows, -1)
 
 
 @cache

@@ -117,16 +117,13 @@ class ModelRunner:
         # The embedding is the model's own, whose hook counts the rows.
         embeddings = self._model.get_input_embeddings()(batch.token_ids)
         try:
-            logits = step.run(embeddings, batch, plan, self.blocks)
+            return step.run(embeddings, batch, plan, self.blocks)
         except RuntimeError as exc:
             source.give_up(str(exc))
             return None
-        if len(batch.logits_rows) == len(batch.spans):
-            return logits
-        return logits[batch.logits_rows]
 
     def compiled(self) -> CompiledStats:
-        """How it stands with the compiled decode step."""
+        """How it stands with the compiled step."""
         return CompiledStats() if self._compiled is None else self._compiled.stats()
 
     @torch.inference_mode()

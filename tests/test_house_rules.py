@@ -25,7 +25,7 @@ MANAGERS = {"SessionManager", "CacheManager"}
 # A boundary turns whatever happens into a visible state, and logs it with its traceback.
 CATCHES_EVERYTHING = {
     "app/errors.py",  # `boundary`, around a request and a start: an error with the request's id
-    "model/compiled/builder.py",  # what nobody needs: a bug there leaves the decode step as it was
+    "model/compiled/builder.py",  # what nobody needs: a bug there leaves the step as it was
     "model/tiers/mover.py",  # a tier's thread: a bug there is a miss, like any other fault
     "model/engine.py",  # between the supervisor and one generation, or one message, of many
     "model/worker.py",  # the engine process's outermost loop

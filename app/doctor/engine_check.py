@@ -125,11 +125,11 @@ def _look_at_decoding(device: Findings, found: DecodeSurvey) -> None:
         device.ok(f"weights to decode with: no others, for {found.quantization_reason}")
     if found.compile_reason is None:
         when = _WHEN[found.compile]
-        device.ok(f"compiled decode step: taken up, and compiled {when} where there is none yet")
+        device.ok(f"compiled step: taken up, and compiled {when} where there is none yet")
     else:
-        device.ok(f"compiled decode step: none, for {found.compile_reason}")
+        device.ok(f"compiled step: none, for {found.compile_reason}")
     for path in found.faults:
         device.warn(
-            f"a compiled decode step, of this model or another, ended the engine, as {path} tells",
+            f"a compiled step, of this model or another, ended the engine, as {path} tells",
             "it is used no more; remove that file to try it again, or serve with --compile off",
         )

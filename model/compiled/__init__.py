@@ -1,1 +1,1 @@
-"""The decode step as one compiled function: exported, compiled in a process of its own, loaded."""
+"""A step as one compiled function: exported, compiled in a process of its own, loaded."""

@@ -1,4 +1,4 @@
-"""Has a model's decode step compiled, once for this machine, and takes it up when it is there.
+"""Has a model's step compiled, once for this machine, and takes it up when it is there.
 
 A thread of the engine's process looks whether the step is on disk. If not, it waits until nobody
 has computed for a while, and until no other process on this machine compiles, and starts one of
@@ -110,7 +110,7 @@ class StepBuilder:
         """See `StepSource`."""
         self._step = None
         self._state, self._reason = CompiledState.UNAVAILABLE, reason
-        logger.warning("the compiled decode step failed and is used no more: %s", reason)
+        logger.warning("the compiled step failed and is used no more: %s", reason)
 
     def start(self) -> None:
         """Let a thread see to it."""
@@ -124,14 +124,14 @@ class StepBuilder:
             self._step = self._load() or self._compile(at_once=at_once)
         except _FAILURES as exc:
             self._state, self._reason = CompiledState.UNAVAILABLE, str(exc)
-            logger.warning("the decode step stays as it is, not compiled: %s", exc)
+            logger.warning("the model's step stays as it is, not compiled: %s", exc)
         except Exception as exc:
             # A bug of ours or of torch's, of which the engine must not die.
             self._state, self._reason = CompiledState.UNAVAILABLE, f"{type(exc).__name__}: {exc}"
-            logger.exception("the decode step stays as it is, not compiled")
+            logger.exception("the model's step stays as it is, not compiled")
         else:
             self._state = CompiledState.READY
-            logger.info("the compiled decode step is in use")
+            logger.info("the compiled step is in use")
 
     def _refuse_faulty(self) -> None:
         if self._faults.names_step:
@@ -147,7 +147,7 @@ class StepBuilder:
         try:
             check(self._folder)
         except DamagedStepError as exc:
-            logger.warning("a compiled decode step is damaged and will be compiled again: %s", exc)
+            logger.warning("a compiled step is damaged and will be compiled again: %s", exc)
             discard(self._folder)
             return None
         self._faults.open()  # loading runs its code
@@ -171,7 +171,7 @@ class StepBuilder:
             raise CompileError("no C++ compiler is installed")
         self._state = CompiledState.BUILDING
         when = "before anybody is served" if order.is_urgent else "in the background"
-        logger.info("compiling the decode step for this machine, once, %s", when)
+        logger.info("compiling the model's step for this machine, once, %s", when)
         for left in self._site.folder.glob(f"{_BUILDING}*"):
             discard(left)  # by a process that was killed
         with tempfile.TemporaryDirectory(dir=self._site.folder, prefix=_BUILDING) as name:

@@ -1,7 +1,6 @@
-"""Decides whether a model's decode step is to be compiled, and gives the order."""
+"""Decides whether a model's step is to be compiled, and gives the order."""
 
 import logging
-import sys
 from pathlib import Path
 
 from transformers import PreTrainedModel
@@ -12,7 +11,7 @@ from model.attention.native.build import find_compiler, library_name
 from model.batch import Batch
 from model.compiled.blueprint import BlueprintError, draw
 from model.compiled.builder import Site, StepBuilder
-from model.compiled.order import LEAST_ROWS, BuildOrder, step_name
+from model.compiled.order import MAX_ROWS, BuildOrder, step_name
 from model.compiled.probe import Probe
 from model.compiled.step import CompiledStep, StepSource
 from model.config import CompileMode, EngineConfig, Mode
@@ -60,7 +59,7 @@ def commission(
     try:
         builder = _builder(config, model, shape, backend, identity)
     except BlueprintError as exc:
-        logger.warning("the decode step stays as it is, not compiled: %s", exc)
+        logger.warning("the model's step stays as it is, not compiled: %s", exc)
         return NoStep(CompiledState.UNAVAILABLE, str(exc))
     if config.compile is CompileMode.FIRST:
         builder.obtain(at_once=True)
@@ -93,7 +92,7 @@ def _builder(
         windows=shape.windows,
         kv=kv,
         embedding_size=probe.embedding_size,
-        max_rows=max_rows(config, model),
+        max_rows=row_limit(model) or MAX_ROWS,
         compiler=find_compiler() or "",
     )
     numbers = (order.max_rows, order.embedding_size)
@@ -105,8 +104,3 @@ def _builder(
         return step
 
     return StepBuilder(name, order, load, Site(config.native_dir.expanduser()))
-
-
-def max_rows(config: EngineConfig, model: PreTrainedModel) -> int:
-    """Of a compiled step: as many as can run, or as all layers multiply by the same weights."""
-    return min(max(config.max_running, LEAST_ROWS), row_limit(model) or sys.maxsize)

@@ -1,14 +1,16 @@
-"""The decode step as a graph: transformers' own modules traced once, attention as one operator.
+"""A step as a graph: transformers' own modules traced once, attention as one operator.
 
-Its input is what decides a step of single tokens: embeddings `[B, E]`, positions `[B]`, the cache
-`[N, L, 2, P, K, D]`, places `[2, B]`, tables end to end `[M]` and sequences `[B, 4]` as
-`attention.cpu` lays them out. Its output is the logits, float32 `[B, V]`. B, N and M vary from
-step to step. The embedding itself stays outside, so that what enters it is counted as ever.
+Its input is what decides a step: embeddings `[T, E]`, positions `[T]`, the cache
+`[N, L, 2, P, K, D]`, places `[2, T]`, tables end to end `[M]` and sequences `[B, 4]` as
+`attention.cpu` lays them out, and the rows `[R]` whose logits are wanted. Its output is these,
+float32 `[R, V]`. T, N, M, B and R vary from step to step. The embedding itself stays outside, so
+that what enters it is counted as ever.
 """
 
 from collections import defaultdict
+from collections.abc import Sequence as Items
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Any
 
 import torch
@@ -19,7 +21,7 @@ from model.attention.base import AttentionSpec
 from model.attention.cpu import NativeOps
 from model.compiled.order import LEAST_ROWS, BuildOrder
 
-_EXAMPLE = {"B": LEAST_ROWS, "N": 5, "M": 7}
+_EXAMPLE = {"T": LEAST_ROWS, "N": 6, "M": 7, "B": 3, "R": 2}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -45,7 +47,7 @@ class TracedStep:
         return self.ops.attend_step(self.kv, *rows, *self.lists, layer, *options)
 
 
-class DecodeStep(nn.Module):
+class WholeStep(nn.Module):
     """The module that is traced."""
 
     def __init__(self, model: nn.Module, ops: NativeOps, windows: tuple[int | None, ...]) -> None:
@@ -62,13 +64,15 @@ class DecodeStep(nn.Module):
         places: torch.Tensor,
         tables: torch.Tensor,
         sequences: torch.Tensor,
+        logits_rows: torch.Tensor,
     ) -> torch.Tensor:
-        """The logits, float32 `[B, V]`."""
+        """The logits, float32 `[R, V]`."""
         step = TracedStep(self._ops, kv, (places, tables, sequences), self._windows)
         output = self.model(
             inputs_embeds=embeddings[None],
             position_ids=positions[None],
             use_cache=False,
+            logits_to_keep=logits_rows,
             splice_step=step,
         )
         logits: torch.Tensor = output.logits[0].float()
@@ -77,10 +81,10 @@ class DecodeStep(nn.Module):
 
 def trace(order: BuildOrder, model: nn.Module, ops: NativeOps) -> ExportedProgram:
     """The graph. Raises whatever torch finds that it can't capture."""
-    rows = Dim("B", min=1, max=order.max_rows)
+    rows = Dim("T", min=1, max=order.max_rows)
     with torch.no_grad():
         program = torch.export.export(
-            DecodeStep(model, ops, order.windows).eval(),
+            WholeStep(model, ops, order.windows).eval(),
             _example(order),
             dynamic_shapes=(
                 {0: rows},
@@ -88,17 +92,18 @@ def trace(order: BuildOrder, model: nn.Module, ops: NativeOps) -> ExportedProgra
                 {0: Dim("N", min=2)},
                 {1: rows},
                 {0: Dim("M", min=1)},
-                {0: rows},
+                {0: Dim("B", min=1)},
+                {0: Dim("R", min=1, max=order.max_rows)},
             ),
             strict=False,
         )
-    operator: Any = ops.linears
-    join_linears(program.graph_module, operator.default)
+    joinable: tuple[Any, ...] = (ops.linears, ops.linears_packed)
+    join_linears(program.graph_module, [operator.default for operator in joinable])
     return program
 
 
 def _example(order: BuildOrder) -> tuple[torch.Tensor, ...]:
-    kv, rows = order.kv, _EXAMPLE["B"]
+    kv, rows = order.kv, _EXAMPLE["T"]
     blocks = (_EXAMPLE["N"], kv.num_layers, 2, kv.block_size, kv.num_kv_heads, kv.head_size)
     return (
         torch.zeros(rows, order.embedding_size, dtype=kv.dtype),
@@ -106,18 +111,19 @@ def _example(order: BuildOrder) -> tuple[torch.Tensor, ...]:
         torch.zeros(blocks, dtype=kv.dtype),
         torch.zeros(2, rows, dtype=torch.long),
         torch.zeros(_EXAMPLE["M"], dtype=torch.long),
-        torch.zeros(rows, 4, dtype=torch.long),
+        torch.zeros(_EXAMPLE["B"], 4, dtype=torch.long),
+        torch.zeros(_EXAMPLE["R"], dtype=torch.long),
     )
 
 
-def join_linears(module: fx.GraphModule, operator: object) -> int:
+def join_linears(module: fx.GraphModule, operators: Items[object]) -> int:
     """Let layers of the same input (query, key and value; gate and up) be one call, whose outputs
     lie side by side; how many calls that saved."""
     groups: dict[tuple[object, ...], list[fx.Node]] = defaultdict(list)
     for node in module.graph.nodes:
-        if node.op == "call_function" and node.target is operator:
-            inputs, parameters, *rest = node.args
-            groups[inputs, len(parameters), *rest].append(node)
+        if node.op == "call_function" and node.target in operators:
+            inputs, parameters, _, *rest = node.args
+            groups[node.target, inputs, len(parameters), *rest].append(node)
     shared = [nodes for nodes in groups.values() if len(nodes) > 1]
     for nodes in shared:
         _join(module.graph, nodes)
@@ -128,15 +134,15 @@ def join_linears(module: fx.GraphModule, operator: object) -> int:
 def _join(graph: fx.Graph, nodes: list[fx.Node]) -> None:
     first: Any = nodes[0]
     inputs, _, _, *rest = first.args
+    per_layer: list[Any] = [node.args[2] for node in nodes]
     # Each node has its weight, and a bias behind it or none: all weights come first.
     parameters = [item for items in zip(*(n.args[1] for n in nodes), strict=True) for item in items]
+    sizes = [size for found in per_layer for size in found]
     with graph.inserting_before(first):
-        joined = graph.call_function(first.target, (inputs, parameters, len(nodes), *rest))
+        joined = graph.call_function(first.target, (inputs, parameters, sizes, *rest))
         joined.meta["val"] = torch.cat([node.meta["val"] for node in nodes], dim=-1)
-        ends = [0]
-        for node in nodes:
-            ends.append(ends[-1] + node.meta["val"].shape[-1])
-        for node, (begin, end) in zip(nodes, pairwise(ends), strict=True):
+        ends = pairwise(accumulate(sizes, initial=0))
+        for node, (begin, end) in zip(nodes, ends, strict=True):
             arguments = (joined, node.meta["val"].dim() - 1, begin, end)
             part = graph.call_function(torch.ops.aten.slice.Tensor, arguments)
             part.meta["val"] = part.target(joined.meta["val"], *arguments[1:])  # type: ignore[operator]

@@ -17,8 +17,10 @@ from torch import nn
 
 from model.kv_cache import KVShape
 
-LEAST_ROWS = 3
+LEAST_ROWS = 5
 """What is traced has so many: one row or two could be taken for what never changes."""
+MAX_ROWS = 1 << 16
+"""A step is right for so many at the most, unless the model's layers set a limit."""
 
 _PACKAGE = Path(__file__).resolve().parent.parent
 _CPU_FACTS = ("model name", "flags", "CPU part", "Features")

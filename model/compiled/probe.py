@@ -17,8 +17,9 @@ from model.compiled.step import CompiledStep
 from model.kv_cache import KVCache, KVShape
 from model.self_check import relative_error
 
-_STARTS = ((5,), (0, 9, 31))
-"""Positions of the rows, step by step: one row, which is compiled like several, and three."""
+_STEPS = (((5, 1),), ((0, 1), (9, 1), (31, 1)), ((0, 5), (20, 6), (3, 1)))
+"""Of each sequence how many tokens are there and how many are computed, step by step: one row,
+which is compiled like several, three, and chunks; no more than have activations of 16 bits."""
 _STRIDE = 7919
 """Through the vocabulary, so that the tokens differ."""
 _MAX_ERROR = 0.2
@@ -36,7 +37,7 @@ class _Sample:
 
 
 class Probe:
-    """What a model answers. Costs four small steps, and the memory of some rows of logits."""
+    """What a model answers. Costs six small steps, and the memory of some rows of logits."""
 
     @torch.inference_mode()
     def __init__(
@@ -47,7 +48,7 @@ class Probe:
         backend: CpuBackend,
     ) -> None:
         self._backend = backend
-        self._samples = [_sample(model, windows, kv, backend, starts) for starts in _STARTS]
+        self._samples = [_sample(model, windows, kv, backend, spans) for spans in _STEPS]
 
     @property
     def embedding_size(self) -> int:
@@ -78,11 +79,11 @@ def _sample(
     windows: tuple[int | None, ...],
     kv: KVShape,
     backend: CpuBackend,
-    starts: tuple[int, ...],
+    spans: tuple[tuple[int, int], ...],
 ) -> _Sample:
-    num_blocks = -(-(max(starts) + 1) // kv.block_size)
-    cache = KVCache(kv, num_blocks * len(starts), model.device)
-    tables = [range(i * num_blocks, (i + 1) * num_blocks) for i in range(len(starts))]
+    num_blocks = -(-max(start + num for start, num in spans) // kv.block_size)
+    cache = KVCache(kv, num_blocks * len(spans), model.device)
+    tables = [range(i * num_blocks, (i + 1) * num_blocks) for i in range(len(spans))]
     vocab_size = model.get_input_embeddings().weight.shape[0]
 
     def compute(rows: list[BatchRow]) -> tuple[Batch, torch.Tensor]:
@@ -92,21 +93,21 @@ def _sample(
             input_ids=batch.token_ids[None],
             position_ids=batch.positions[None],
             use_cache=False,
+            logits_to_keep=batch.logits_rows,
             splice_step=Step(cache, batch, backend.plan(batch), windows),
         )
         return batch, output.logits[0].float()
 
     texts = [
-        [(7 + (11 * i + j) * _STRIDE) % vocab_size for j in range(start + 1)]
-        for i, start in enumerate(starts)
+        [(7 + (11 * i + j) * _STRIDE) % vocab_size for j in range(start + num)]
+        for i, (start, num) in enumerate(spans)
     ]
-    places = [(text, table) for text, table in zip(texts, tables, strict=True) if len(text) > 1]
-    compute([BatchRow(text[:-1], 0, table, has_logits=False) for text, table in places])
+    places = [
+        (text, start, table) for text, (start, _), table in zip(texts, spans, tables, strict=True)
+    ]
+    compute([BatchRow(text[:n], 0, table, has_logits=True) for text, n, table in places if n])
     batch, logits = compute(
-        [
-            BatchRow(text[-1:], start, table, has_logits=True)
-            for text, start, table in zip(texts, starts, tables, strict=True)
-        ]
+        [BatchRow(text[n:], n, table, has_logits=True) for text, n, table in places]
     )
     embeddings: torch.Tensor = model.get_input_embeddings()(batch.token_ids)
     return _Sample(embeddings, batch, cache, logits)

@@ -1,7 +1,7 @@
-"""A compiled decode step, loaded: torch's package with this model's own weights.
+"""A compiled step, loaded: torch's package with this model's own weights.
 
-The weights are used where they lie, none is copied. A step takes batches of single tokens, at most
-`max_rows`, for that is what it was traced for.
+The weights are used where they lie, none is copied. A step takes batches of at most `max_rows`
+tokens, for that is what it was traced for.
 """
 
 from pathlib import Path
@@ -23,7 +23,7 @@ _ROOT = "model."
 
 
 class CompiledStep:
-    """Runs the model over single tokens. Loading raises RuntimeError, OSError or ValueError."""
+    """Runs the model over a batch. Loading raises RuntimeError, OSError or ValueError."""
 
     def __init__(self, folder: Path, model: nn.Module, max_rows: int) -> None:
         self._max_rows = max_rows
@@ -37,19 +37,19 @@ class CompiledStep:
         self._loader.load_constants(self._constants, False, True, user_managed=True)
 
     def takes(self, batch: Batch) -> bool:
-        """Whether each sequence has one token, and there are not too many."""
-        num_rows = len(batch.spans)
-        return num_rows <= self._max_rows and len(batch.positions) == num_rows
+        """Whether there are not too many tokens."""
+        return len(batch.positions) <= self._max_rows
 
     def run(
         self, embeddings: torch.Tensor, batch: Batch, plan: CpuPlan, cache: KVCache
     ) -> torch.Tensor:
-        """Store keys and values and compute the logits of all rows, float32 `[B, V]`. Raises
-        RuntimeError, and may have stored some then."""
-        places = torch.stack(batch.places)
-        inputs = [embeddings, batch.positions, cache.tensor, places, plan.tables, plan.sequences]
-        (logits,) = self._loader.run(inputs)
-        return logits
+        """Store keys and values and compute the logits of the rows that want them, float32
+        `[B, V]`. Raises RuntimeError, and may have stored some then."""
+        lists = [torch.stack(batch.places), plan.tables, plan.sequences]
+        # The graph has one row's logits at least.
+        wanted = batch.logits_rows if len(batch.logits_rows) else torch.zeros(1, dtype=torch.long)
+        (logits,) = self._loader.run([embeddings, batch.positions, cache.tensor, *lists, wanted])
+        return logits[: len(batch.logits_rows)]
 
 
 class StepSource(Protocol):

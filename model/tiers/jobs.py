@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from model.messages import TierName
 from model.tiers.base import Record, Storage, TierError
@@ -25,9 +25,9 @@ class Urgency(IntEnum):
     SPILL = 2
 
 
-@dataclass(frozen=True, slots=True)
-class Item:
-    """A record, and the device's block that it is read from or restored to."""
+class Item(NamedTuple):
+    """A record, and the device's block that it is read from or restored to. A tuple, for it is made
+    while a sequence waits, for every block of a long history."""
 
     record: Record
     block_id: int

@@ -1,4 +1,4 @@
-"""The compiled decode step, whole: traced, compiled in its own process, loaded, and as right as
+"""The compiled step, whole: traced, compiled in its own process, loaded, and as right as
 the model's own modules."""
 
 import faulthandler
@@ -18,6 +18,7 @@ from model.attention.base import IMPLEMENTATION, register
 from model.attention.cpu import CpuBackend
 from model.attention.native.build import library_path
 from model.batch import BatchRow
+from model.compiled import commission as ordering
 from model.compiled.commission import commission
 from model.config import CompileMode, Device, EngineConfig
 from model.few_rows import speed_up
@@ -55,7 +56,6 @@ class Fixture:
             native_dir=folder,
             compile=CompileMode.FIRST,
             block_size=BLOCK_SIZE,
-            max_running=MAX_ROWS,
         )
 
     def commission(self):
@@ -85,6 +85,14 @@ def _faults():
     """Are pytest's again, when this process has no step any more."""
     yield
     faulthandler.enable(sys.__stderr__)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _few_rows():
+    """Are all that a step takes."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(ordering, "MAX_ROWS", MAX_ROWS)
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -125,13 +133,33 @@ def test_rows_are_counted_and_only_wanted_logits_come_back(llama):
     assert runner.num_rows == 6
 
 
-def test_chunks_and_more_rows_than_it_was_made_for_go_to_the_modules(llama):
+def test_more_rows_than_it_was_made_for_go_to_the_modules(llama):
     made, source = llama
     runner, before = made.runner(source), source.stats().num_steps
-    runner.forward([BatchRow([1, 2], 0, [0], has_logits=True)], [])
     runner.forward(decoding([0] * (MAX_ROWS + 1)), [])
 
     assert source.stats().num_steps == before
+
+
+@pytest.mark.parametrize("wants", [(True, True, True), (False, True, False), (False,) * 3])
+def test_chunks_and_replies_are_one_batch_in_it(llama, wants):
+    made, source = llama
+    plain, compiled = made.runner(), made.runner(source)
+    before = source.stats().num_steps
+    # A chunk that goes on within a block, a prompt's first, and a reply's next token.
+    rows = [
+        BatchRow([5, 6, 7, 8, 9], 6, [4, 9, 2], has_logits=wants[0]),
+        BatchRow([3, 2, 1], 0, [7], has_logits=wants[1]),
+        BatchRow([4], 9, [11, 30, 8], has_logits=wants[2]),
+    ]
+    expected, logits = plain.forward(rows, []), compiled.forward(rows, [])
+
+    assert logits.shape == expected.shape == (sum(wants), made.model.config.vocab_size)
+    if any(wants):
+        assert float(relative_error(expected, logits).max()) < TOLERANCE[torch.bfloat16]
+    difference = plain.blocks.tensor.double() - compiled.blocks.tensor.double()
+    assert float(difference.abs().max()) < 0.1
+    assert source.stats().num_steps - before == 1
 
 
 def test_weights_are_used_where_they_are(llama):
@@ -181,7 +209,6 @@ def test_in_float32_and_with_normalised_queries(tmp_path):
 def test_packed_weights_are_multiplied_by_it_too(tmp_path, monkeypatch, keeps):
     monkeypatch.setattr(quantization, "_KEPT_SHARE", 0.5 if keeps else 0.0)
     made = Fixture(tiny_llama(), torch.bfloat16, tmp_path, bits=4)
-    made.config = replace(made.config, max_running=64)
     source = made.commission()
     assert source.stats().state is CompiledState.READY, source.stats().reason
     expected = made.runner().forward(decoding((3, 17)), [])

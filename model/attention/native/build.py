@@ -42,10 +42,9 @@ def _attended(kv: torch.Tensor, query: torch.Tensor, *_: object) -> torch.Tensor
 
 
 def _multiplied(
-    inputs: torch.Tensor, parameters: Sequence[torch.Tensor], num_layers: int, *_: object
+    inputs: torch.Tensor, _: Sequence[torch.Tensor], sizes: Sequence[int], *__: object
 ) -> torch.Tensor:
-    num_outputs = sum(weight.shape[0] for weight in parameters[:num_layers])
-    return inputs.new_empty((*inputs.shape[:-1], num_outputs))
+    return inputs.new_empty((*inputs.shape[:-1], sum(sizes)))
 
 
 def _written(*_: object) -> None:
@@ -55,8 +54,7 @@ def _written(*_: object) -> None:
 _RESULTS: dict[str, Callable[..., torch.Tensor | None]] = {
     "attend_step": _attended,
     "linears": _multiplied,
-    "linear_quantized": _written,
-    "linear_bytes": _written,
+    "linears_packed": _multiplied,
     "unpack": _written,
 }
 """What comes out of an operator, for whoever traces a model without running it."""

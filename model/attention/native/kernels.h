@@ -48,18 +48,24 @@ struct Linear {
   int64_t num_rows, num_inputs, num_outputs;
 };
 
-// Weights of 4 or 8 bits; model/packed_weights.py has their layout. Activations were made ready by
-// `quantize_inputs`: 16 bits each and, for each of a row's groups of 32, what one stands for and
-// what all of them together do.
-struct Quantized {
+// A layer with weights of 4 or 8 bits, whose layout model/packed_weights.py has, and where its
+// outputs go.
+struct PackedLayer {
   const uint8_t* weight;
-  const void* bias;  // [num_outputs] or null, in the output's dtype
-  void* output;      // [num_rows, num_outputs]
-  bool is_half;      // bfloat16, not float
+  const void* bias;    // [num_outputs] or null, in the output's dtype
+  char* output;        // [num_rows, num_outputs]
+  int64_t output_row;  // a row's stride; more than num_outputs beside other layers' outputs
+  int64_t num_outputs;
+};
+
+// Activations as `quantize_inputs` makes them ready: 16 bits each and, for each of a row's groups of
+// 32, what one stands for and what all of them together do.
+struct Quantized {
+  bool is_half;  // the outputs are bfloat16, not float
   const int16_t* codes;  // [num_rows, num_groups, 32]
   const float* scales;   // [num_rows, num_groups]
   const float* sums;     // [num_rows, num_groups]
-  int64_t num_rows, num_groups, num_outputs;
+  int64_t num_rows, num_groups;
 };
 
 constexpr int64_t kGroup = 32;    // inputs that share a scale
@@ -107,18 +113,10 @@ struct Tiles {
   int64_t num_tiles() const { return (num_rows + kTileRows - 1) / kTileRows; }
 };
 
-// What they are multiplied by, and where that goes.
-struct ByteWeights {
-  const uint8_t* weight;  // as packed
-  const void* bias;       // [num_outputs] or null, in the output's dtype
-  void* output;           // [num_rows, num_outputs]
-  int64_t num_outputs;
-
-  // Of `multiply_tiles`, aligned to 64 bytes: a block's codes, scales and minima.
-  static constexpr int64_t scratch_bytes(int64_t num_groups) {
-    return num_groups * kTileBlocks * kOutputs * (kGroup + 2 * int64_t(sizeof(float)));
-  }
-};
+// Of `multiply_tiles`, aligned to 64 bytes: a block's codes, scales and minima.
+constexpr int64_t strip_bytes(int64_t num_groups) {
+  return num_groups * kTileBlocks * kOutputs * (kGroup + 2 * int64_t(sizeof(float)));
+}
 
 // A partial result: for each row its largest score (as an exponent of two), the sum of its weights
 // and the weighted sum of the values, not yet divided.
@@ -136,12 +134,12 @@ struct Level {
   void (*multiply_bfloat16)(const Linear&, int64_t begin, int64_t end);  // outputs
   void (*quantize_inputs[2])(const Inputs&);  // [float or bfloat16]
   // Blocks of outputs `begin` to `end`; [4 or 8 bits].
-  void (*multiply_quantized[2])(const Quantized&, int64_t begin, int64_t end);
+  void (*multiply_quantized[2])(const PackedLayer&, const Quantized&, int64_t begin, int64_t end);
   void (*unpack[2][2])(const Unpacked&, int64_t begin, int64_t end);  // [..][float or bfloat16]
   bool has_tiles[2];                           // [4 or 8 bits]; or there are no products of tiles
   void (*fill_tile[2])(const Tiles&, int64_t tile);  // [float or bfloat16]
   // Blocks of outputs `begin` to `end`; [4 or 8 bits][float or bfloat16].
-  void (*multiply_tiles[2][2])(const ByteWeights&, const Tiles&, int64_t begin, int64_t end,
+  void (*multiply_tiles[2][2])(const PackedLayer&, const Tiles&, int64_t begin, int64_t end,
                                void* scratch);
 };
 

@@ -280,11 +280,8 @@ STABLE_TORCH_LIBRARY(SPLICE_NAMESPACE, library) {
       "float scaling, int window, float softcap, int level) -> ()");
   library.def("linear(Tensor(a!) output, Tensor input, Tensor weight, Tensor? bias, int level) -> ()");
   library.def(
-      "linear_quantized(Tensor(a!) output, Tensor input, Tensor weight, Tensor? bias, int bits, "
-      "int level) -> ()");
-  library.def(
-      "linear_bytes(Tensor(a!) output, Tensor input, Tensor weight, Tensor? bias, int bits, "
-      "int level) -> ()");
+      "linears_packed(Tensor input, Tensor[] parameters, int[] sizes, int bits, int max_rows, "
+      "int level) -> Tensor");
   library.def("multiplies_bytes(int bits, int level) -> bool");
   library.def("unpack(Tensor(a!) output, Tensor weight, int bits, int level) -> ()");
   library.def(
@@ -292,15 +289,14 @@ STABLE_TORCH_LIBRARY(SPLICE_NAMESPACE, library) {
       "Tensor tables, Tensor sequences, int layer, float scaling, int window, float softcap, "
       "int level) -> Tensor");
   library.def(
-      "linears(Tensor input, Tensor[] parameters, int num_layers, int max_rows, int level) -> Tensor");
+      "linears(Tensor input, Tensor[] parameters, int[] sizes, int max_rows, int level) -> Tensor");
   library.def("level_names() -> str");
 }
 
 STABLE_TORCH_LIBRARY_IMPL(SPLICE_NAMESPACE, CPU, library) {
   library.impl("attend", TORCH_BOX(&splice::attend));
   library.impl("linear", TORCH_BOX(&splice::linear));
-  library.impl("linear_quantized", TORCH_BOX(&splice::linear_quantized));
-  library.impl("linear_bytes", TORCH_BOX(&splice::linear_bytes));
+  library.impl("linears_packed", TORCH_BOX(&splice::linears_packed));
   library.impl("unpack", TORCH_BOX(&splice::unpack));
   library.impl("attend_step", TORCH_BOX(&splice::attend_step));
   library.impl("linears", TORCH_BOX(&splice::linears));

@@ -6,8 +6,8 @@
 #include <torch/csrc/stable/tensor.h>
 
 #include <algorithm>
-#include <atomic>
-#include <optional>
+#include <utility>
+#include <vector>
 
 #include "buffer.h"
 #include "levels.h"
@@ -18,57 +18,45 @@ namespace splice {
 constexpr int64_t kTilesAtOnce = 4;   // that a thread makes ready, or waking it costs more
 constexpr int64_t kMostRows = 512;  // that are made ready together: more take memory and save nothing
 
-// Each thread takes a part of some bytes after the other.
-template <class Part>
-inline void share_out(int64_t num_units, int64_t unit_bytes, Part part) {
-  int64_t num_threads = torch::stable::get_num_threads();
-  int64_t size = std::max<int64_t>(1, kPartBytes / unit_bytes);
-  int64_t num_parts = (num_units + size - 1) / size;
-  if (num_threads == 1 || num_parts == 1) return part(0, num_units);
-  std::atomic<int64_t> next{0};
-  torch::stable::parallel_for(0, std::min(num_threads, num_parts), 1, [&](int64_t, int64_t) {
-    for (int64_t i = next++; i < num_parts; i = next++)
-      part(i * size, std::min((i + 1) * size, num_units));
-  });
+// Blocks of outputs that a thread takes at once, when few rows leave the weights to be waited for.
+inline int64_t blocks_at_once(int64_t num_groups, int64_t bits) {
+  return std::max<int64_t>(1, kPartBytes / (num_groups * group_bytes(bits)));
 }
 
-// `input` [..., I], `weight` [blocks, groups, bytes] as packed, `output` [..., O], contiguous.
-inline void linear_quantized(Tensor output, const Tensor input, const Tensor weight,
-                             std::optional<Tensor> bias, int64_t bits, int64_t level) {
-  const Level& chosen = level_of(level);
-  bool is_wide = bits == 8, is_half = input.element_size() == 2;
-  Inputs inputs{};
-  inputs.from = input.data_ptr();
-  inputs.num_inputs = input.size(input.dim() - 1);
-  inputs.num_rows = input.numel() / inputs.num_inputs;
-  Quantized call{};
-  call.weight = static_cast<const uint8_t*>(weight.data_ptr());
-  call.bias = bias ? bias->data_ptr() : nullptr;
-  call.output = output.data_ptr();
-  call.is_half = is_half;
-  call.num_rows = inputs.num_rows;
-  call.num_groups = weight.size(1);
-  call.num_outputs = output.size(output.dim() - 1);
+// Whether a level has products for many rows.
+inline bool multiplies_bytes(int64_t bits, int64_t level) {
+  return level_of(level).has_tiles[bits == 8];
+}
 
+// Layers of the same inputs [num_rows, num_inputs], all rows contiguous.
+struct PackedCall {
+  const char* from;
+  bool is_half;  // bfloat16, not float
+  int64_t num_rows, num_inputs, num_groups, bits;
+  std::vector<PackedLayer> layers;
+  std::vector<int64_t> num_blocks;  // of each layer's outputs
+  const Level& level;
+};
+
+// With activations of 16 bits.
+inline void multiply_few(const PackedCall& call) {
   // Two codes are as large as a float.
   static thread_local Buffer buffer;
   int64_t count = call.num_rows * call.num_groups;
+  Inputs inputs{};
+  inputs.from = call.from;
+  inputs.num_inputs = call.num_inputs;
+  inputs.num_rows = call.num_rows;
   inputs.scales = buffer.floats(count * (2 + kGroup / 2));
   inputs.sums = inputs.scales + count;
   inputs.codes = reinterpret_cast<int16_t*>(inputs.sums + count);
-  chosen.quantize_inputs[is_half](inputs);
-  call.codes = inputs.codes;
-  call.scales = inputs.scales;
-  call.sums = inputs.sums;
-  share_out(weight.size(0), call.num_groups * group_bytes(bits),
-            [&](int64_t begin, int64_t end) {
-              chosen.multiply_quantized[is_wide](call, begin, end);
+  call.level.quantize_inputs[call.is_half](inputs);
+  Quantized rows{call.is_half, inputs.codes,    inputs.scales,
+                 inputs.sums,  inputs.num_rows, call.num_groups};
+  share_out(call.num_blocks, blocks_at_once(call.num_groups, call.bits),
+            [&](size_t layer, int64_t begin, int64_t end) {
+              call.level.multiply_quantized[call.bits == 8](call.layers[layer], rows, begin, end);
             });
-}
-
-// Whether `linear_bytes` is more at a level than `linear_quantized`.
-inline bool multiplies_bytes(int64_t bits, int64_t level) {
-  return level_of(level).has_tiles[bits == 8];
 }
 
 // Memory for rows to be made ready in; it lasts until this thread's next call.
@@ -83,38 +71,64 @@ inline void reserve(Tiles& tiles) {
   tiles.num_parts = tiles.groups + num_parts;
 }
 
-// As `linear_quantized`, but for many rows and, where the CPU multiplies bytes, with activations of
-// 8 bits.
-inline void linear_bytes(Tensor output, const Tensor input, const Tensor weight,
-                         std::optional<Tensor> bias, int64_t bits, int64_t level) {
-  const Level& chosen = level_of(level);
-  if (!chosen.has_tiles[bits == 8])
-    return linear_quantized(output, input, weight, bias, bits, level);
-  int64_t num_blocks = weight.size(0), size = input.element_size();
-  bool is_half = size == 2;
+// With activations of 8 bits, where the CPU multiplies bytes.
+inline void multiply_many(PackedCall call) {
+  int64_t size = call.is_half ? 2 : 4;
   Tiles tiles{};
-  tiles.num_inputs = input.size(input.dim() - 1);
-  tiles.num_groups = weight.size(1);
-  ByteWeights call{};
-  call.weight = static_cast<const uint8_t*>(weight.data_ptr());
-  call.bias = bias ? bias->data_ptr() : nullptr;
-  call.num_outputs = output.size(output.dim() - 1);
-  int64_t num_rows = input.numel() / tiles.num_inputs;
-  for (int64_t row = 0; row < num_rows; row += kMostRows) {
-    tiles.num_rows = std::min(kMostRows, num_rows - row);
-    tiles.from = static_cast<const char*>(input.data_ptr()) + row * tiles.num_inputs * size;
-    call.output = static_cast<char*>(output.data_ptr()) + row * call.num_outputs * size;
+  tiles.num_inputs = call.num_inputs;
+  tiles.num_groups = call.num_groups;
+  for (int64_t row = 0; row < call.num_rows; row += kMostRows) {
+    tiles.num_rows = std::min(kMostRows, call.num_rows - row);
+    tiles.from = call.from + row * call.num_inputs * size;
     reserve(tiles);
     torch::stable::parallel_for(0, tiles.num_tiles(), kTilesAtOnce, [&](int64_t begin, int64_t end) {
-      for (int64_t tile = begin; tile < end; ++tile) chosen.fill_tile[is_half](tiles, tile);
+      for (int64_t tile = begin; tile < end; ++tile) call.level.fill_tile[call.is_half](tiles, tile);
     });
     // With many rows the fewest blocks that are taken together are work enough.
-    share_out(num_blocks, kPartBytes / kTileBlocks, [&](int64_t begin, int64_t end) {
+    share_out(call.num_blocks, kTileBlocks, [&](size_t layer, int64_t begin, int64_t end) {
       static thread_local Buffer buffer;
-      float* scratch = buffer.floats(ByteWeights::scratch_bytes(tiles.num_groups) / sizeof(float));
-      chosen.multiply_tiles[bits == 8][is_half](call, tiles, begin, end, scratch);
+      float* scratch = buffer.floats(strip_bytes(tiles.num_groups) / sizeof(float));
+      call.level.multiply_tiles[call.bits == 8][call.is_half](call.layers[layer], tiles, begin, end,
+                                                              scratch);
     });
+    for (PackedLayer& layer : call.layers) layer.output += kMostRows * layer.output_row * size;
   }
+}
+
+// Layers of the same input [..., I]: their outputs side by side, [..., sum of `sizes`].
+// `parameters` are a weight of each, [blocks, groups, bytes] as packed, then as many biases or none.
+// Up to `max_rows` rows take activations of 16 bits, and so do all where the CPU doesn't multiply
+// bytes; more take 8.
+inline Tensor linears_packed(const Tensor input, std::vector<Tensor> parameters,
+                             std::vector<int64_t> sizes, int64_t bits, int64_t max_rows,
+                             int64_t level) {
+  int64_t num_outputs = 0, num_layers = sizes.size(), element = input.element_size();
+  for (int64_t size : sizes) num_outputs += size;
+  Tensor output = outputs_of(input, num_outputs), rows = torch::stable::contiguous(input);
+  int64_t num_inputs = input.size(input.dim() - 1);
+  PackedCall call{static_cast<const char*>(rows.data_ptr()),
+                  element == 2,
+                  input.numel() / num_inputs,
+                  num_inputs,
+                  parameters[0].size(1),
+                  bits,
+                  {},
+                  {},
+                  level_of(level)};
+  char* to = static_cast<char*>(output.data_ptr());
+  for (int64_t i = 0; i < num_layers; ++i) {
+    bool has_bias = parameters.size() > sizes.size();
+    call.layers.push_back({static_cast<const uint8_t*>(parameters[i].data_ptr()),
+                           has_bias ? parameters[num_layers + i].data_ptr() : nullptr, to,
+                           num_outputs, sizes[i]});
+    call.num_blocks.push_back(parameters[i].size(0));
+    to += sizes[i] * element;
+  }
+  if (call.num_rows > max_rows && multiplies_bytes(bits, level))
+    multiply_many(std::move(call));
+  else
+    multiply_few(call);
+  return output;
 }
 
 // `weight` as packed to `output` [groups * 32, blocks * 16], contiguous.
@@ -122,9 +136,10 @@ inline void unpack(Tensor output, const Tensor weight, int64_t bits, int64_t lev
   const Level& chosen = level_of(level);
   Unpacked call{static_cast<const uint8_t*>(weight.data_ptr()), output.data_ptr(), weight.size(1),
                 output.size(1)};
-  share_out(weight.size(0), call.num_groups * group_bytes(bits), [&](int64_t begin, int64_t end) {
-    chosen.unpack[bits == 8][output.element_size() == 2](call, begin, end);
-  });
+  share_out({weight.size(0)}, blocks_at_once(call.num_groups, bits),
+            [&](size_t, int64_t begin, int64_t end) {
+              chosen.unpack[bits == 8][output.element_size() == 2](call, begin, end);
+            });
 }
 
 }  // namespace splice

@@ -29,19 +29,20 @@ inline Linear linear_of(const Tensor& input, const Tensor& weight, const Tensor*
   return call;
 }
 
-// Layers of the same input, one waking of the threads for all.
-inline void multiply(const std::vector<Linear>& layers, const Level& level) {
-  int64_t part = std::max<int64_t>(4, kPartBytes / (2 * layers[0].num_inputs) / 4 * 4);
+// Layers of the same input, one waking of the threads for all: each takes `size` units of one layer
+// after the other. `counts` are the layers' units; `part` is told which layer, and its units.
+template <class Part>
+inline void share_out(const std::vector<int64_t>& counts, int64_t size, Part part) {
   std::vector<int64_t> ends;  // of each layer's parts
-  for (const Linear& layer : layers)
-    ends.push_back((ends.empty() ? 0 : ends.back()) + (layer.num_outputs + part - 1) / part);
+  for (int64_t count : counts)
+    ends.push_back((ends.empty() ? 0 : ends.back()) + (count + size - 1) / size);
   std::atomic<int64_t> next{0};
   auto work = [&](int64_t, int64_t) {
     size_t k = 0;
     for (int64_t i = next++; i < ends.back(); i = next++) {
       while (i >= ends[k]) ++k;
-      int64_t begin = (i - (k ? ends[k - 1] : 0)) * part;
-      level.multiply_bfloat16(layers[k], begin, std::min(begin + part, layers[k].num_outputs));
+      int64_t begin = (i - (k ? ends[k - 1] : 0)) * size;
+      part(k, begin, std::min(begin + size, counts[k]));
     }
   };
   int64_t num_threads = std::min<int64_t>(torch::stable::get_num_threads(), ends.back());
@@ -49,6 +50,15 @@ inline void multiply(const std::vector<Linear>& layers, const Level& level) {
     work(0, 1);
   else
     torch::stable::parallel_for(0, num_threads, 1, work);
+}
+
+inline void multiply(const std::vector<Linear>& layers, const Level& level) {
+  std::vector<int64_t> counts;
+  for (const Linear& layer : layers) counts.push_back(layer.num_outputs);
+  int64_t size = std::max<int64_t>(4, kPartBytes / (2 * layers[0].num_inputs) / 4 * 4);
+  share_out(counts, size, [&](size_t layer, int64_t begin, int64_t end) {
+    level.multiply_bfloat16(layers[layer], begin, end);
+  });
 }
 
 // `input` [..., I], `weight` [O, I], `output` [..., O], contiguous.
@@ -69,29 +79,35 @@ inline Tensor linear_by_torch(const Tensor& input, const Tensor& weight, const T
   return torch::stable::detail::to<Tensor>(stack[0]);
 }
 
-// Layers of the same input [..., I]: their outputs side by side, [..., sum of O]. `parameters` are
-// `num_layers` weights [O, I], then as many biases or none; one list, because torch's compiled code
+// Memory for what comes of an input [..., I]: [..., num_outputs].
+inline Tensor outputs_of(const Tensor& input, int64_t num_outputs) {
+  std::vector<int64_t> shape;
+  for (int64_t i = 0; i < input.dim() - 1; ++i) shape.push_back(input.size(i));
+  shape.push_back(num_outputs);
+  return torch::stable::new_empty(input, {shape.data(), shape.size()});
+}
+
+// Layers of the same input [..., I]: their outputs side by side, [..., sum of `sizes`]. `parameters`
+// are a weight of each, [O, I], then as many biases or none; one list, because torch's compiled code
 // can't hand on an empty one. From more than `max_rows` rows on torch's product is as fast.
-inline Tensor linears(const Tensor input, std::vector<Tensor> parameters, int64_t num_layers,
-                      int64_t max_rows, int64_t level) {
+inline Tensor linears(const Tensor input, std::vector<Tensor> parameters,
+                      std::vector<int64_t> sizes, int64_t max_rows, int64_t level) {
+  int64_t num_layers = sizes.size(), num_outputs = 0;
+  for (int64_t size : sizes) num_outputs += size;
   auto weights = parameters.begin(), end = weights + num_layers;
   bool is_few = input.numel() <= max_rows * weights[0].size(1);
   auto bias = [&](int64_t i) { return end == parameters.end() ? nullptr : &end[i]; };
   if (!is_few && num_layers == 1) return linear_by_torch(input, weights[0], bias(0));
-  std::vector<int64_t> shape;
-  for (int64_t i = 0; i < input.dim() - 1; ++i) shape.push_back(input.size(i));
-  shape.push_back(0);
-  for (auto weight = weights; weight != end; ++weight) shape.back() += weight->size(0);
-  Tensor output = torch::stable::new_empty(input, {shape.data(), shape.size()});
+  Tensor output = outputs_of(input, num_outputs);
   Tensor rows = torch::stable::contiguous(input);
   std::vector<Linear> layers;
   int64_t begin = 0;
   for (int64_t i = 0; i < num_layers; ++i) {
-    int64_t size = weights[i].size(0);
+    int64_t size = sizes[i];
     if (is_few) {
       layers.push_back(linear_of(rows, weights[i], bias(i)));
       layers.back().output = static_cast<uint16_t*>(output.data_ptr()) + begin;
-      layers.back().output_row = shape.back();
+      layers.back().output_row = num_outputs;
     } else {
       Tensor part = torch::stable::narrow(output, input.dim() - 1, begin, size);
       torch::stable::copy_(part, linear_by_torch(input, weights[i], bias(i)));

@@ -15,6 +15,7 @@ using splice::group_bytes;
 using splice::Inputs;
 using splice::kGroup;
 using splice::kOutputs;
+using splice::PackedLayer;
 using splice::Quantized;
 using splice::Unpacked;
 
@@ -128,29 +129,29 @@ inline void multiply_group(const uint8_t* group, const int16_t* codes, int64_t r
 }
 
 template <class T>
-void put_outputs(const Quantized& call, int64_t row, int64_t block, const float* results) {
-  int64_t first = block * kOutputs, count = min(kOutputs, call.num_outputs - first);
-  const T* bias = call.bias ? static_cast<const T*>(call.bias) + first : nullptr;
-  T* to = static_cast<T*>(call.output) + row * call.num_outputs + first;
+void put_outputs(const PackedLayer& layer, int64_t row, int64_t block, const float* results) {
+  int64_t first = block * kOutputs, count = min(kOutputs, layer.num_outputs - first);
+  const T* bias = layer.bias ? static_cast<const T*>(layer.bias) + first : nullptr;
+  T* to = reinterpret_cast<T*>(layer.output) + row * layer.output_row + first;
   for (int64_t n = 0; n < count; ++n)
     round_to(to[n], results[n] + (bias ? as_float(bias[n]) : 0.f));
 }
 
 // R rows times a block of outputs.
 template <int BITS, int R>
-void multiply_block(const Quantized& call, int64_t row, int64_t block) {
+void multiply_block(const PackedLayer& layer, const Quantized& x, int64_t row, int64_t block) {
   constexpr int64_t kBytes = group_bytes(BITS);
-  const uint8_t* group = call.weight + block * call.num_groups * kBytes;
-  const int64_t row_codes = call.num_groups * kGroup;
+  const uint8_t* group = layer.weight + block * x.num_groups * kBytes;
+  const int64_t row_codes = x.num_groups * kGroup;
   Floats totals[R][kVectors] = {};
-  for (int64_t g = 0; g < call.num_groups; ++g, group += kBytes) {
+  for (int64_t g = 0; g < x.num_groups; ++g, group += kBytes) {
     Ints sums[R][kVectors] = {};
-    multiply_group<BITS, R>(group, call.codes + row * row_codes + g * kGroup, row_codes, sums);
+    multiply_group<BITS, R>(group, x.codes + row * row_codes + g * kGroup, row_codes, sums);
     Scales<BITS> weights(group);
 #pragma GCC unroll 8
     for (int r = 0; r < R; ++r) {
-      float scale = call.scales[(row + r) * call.num_groups + g];
-      float sum = call.sums[(row + r) * call.num_groups + g];
+      float scale = x.scales[(row + r) * x.num_groups + g];
+      float sum = x.sums[(row + r) * x.num_groups + g];
 #pragma GCC unroll 4
       for (int v = 0; v < kVectors; ++v) {
         totals[r][v] += __builtin_convertvector(sums[r][v], Floats) * (weights.scale[v] * scale);
@@ -161,22 +162,23 @@ void multiply_block(const Quantized& call, int64_t row, int64_t block) {
   for (int r = 0; r < R; ++r) {
     float results[kOutputs];
     for (int v = 0; v < kVectors; ++v) store(results + v * kWidth, totals[r][v]);
-    call.is_half ? put_outputs<BFloat16>(call, row + r, block, results)
-                 : put_outputs<float>(call, row + r, block, results);
+    x.is_half ? put_outputs<BFloat16>(layer, row + r, block, results)
+              : put_outputs<float>(layer, row + r, block, results);
   }
 }
 
 // What is left of the rows by R and halves of it, so that few sizes are compiled.
 template <int BITS, int R>
-void multiply_rows(const Quantized& call, int64_t row, int64_t block) {
-  for (; row + R <= call.num_rows; row += R) multiply_block<BITS, R>(call, row, block);
-  if constexpr (R > 1) multiply_rows<BITS, R / 2>(call, row, block);
+void multiply_rows(const PackedLayer& layer, const Quantized& x, int64_t row, int64_t block) {
+  for (; row + R <= x.num_rows; row += R) multiply_block<BITS, R>(layer, x, row, block);
+  if constexpr (R > 1) multiply_rows<BITS, R / 2>(layer, x, row, block);
 }
 
 // Blocks `begin` to `end` of all rows; a block's weights are still near for its next rows.
 template <int BITS>
-void multiply_quantized(const Quantized& call, int64_t begin, int64_t end) {
-  for (int64_t block = begin; block < end; ++block) multiply_rows<BITS, kRowsAtOnce>(call, 0, block);
+void multiply_quantized(const PackedLayer& layer, const Quantized& x, int64_t begin, int64_t end) {
+  for (int64_t block = begin; block < end; ++block)
+    multiply_rows<BITS, kRowsAtOnce>(layer, x, 0, block);
 }
 
 // One group's activations in 16 bits, `rest` of which exist; what isn't a number makes all of the

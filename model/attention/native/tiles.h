@@ -17,8 +17,9 @@
 
 namespace {
 
-using splice::ByteWeights;
 using splice::kTileRows;
+using splice::PackedLayer;
+using splice::strip_bytes;
 using splice::tile_parts;
 using splice::Tiles;
 
@@ -151,12 +152,12 @@ inline Ints bytes_of(const uint8_t* step) {
 }
 
 template <int BITS, int N>
-void fill_strip(const ByteWeights& call, int64_t num_groups, int64_t vector, Strip<N>* to) {
+void fill_strip(const PackedLayer& layer, int64_t num_groups, int64_t vector, Strip<N>* to) {
   constexpr int64_t kBytes = group_bytes(BITS), kStepBytes = kOutputs * 4 * BITS / 8;
   for (int n = 0; n < N; ++n) {
     int64_t block = (vector + n) / kVectors, inside = (vector + n) % kVectors;
     for (int64_t g = 0; g < num_groups; ++g) {
-      const uint8_t* group = call.weight + (block * num_groups + g) * kBytes;
+      const uint8_t* group = layer.weight + (block * num_groups + g) * kBytes;
       for (int64_t step = 0; step < kSteps; ++step)
         to[g].codes[step][n] = bytes_of<BITS>(group + step * kStepBytes + 2 * inside * kWidth);
       Scales<BITS> weights(group);
@@ -242,23 +243,23 @@ inline void put_vector(T* to, int64_t count, Floats x) {
 }
 
 template <class T, int N>
-inline void put_tile(const ByteWeights& call, int64_t row, int64_t num_rows, int64_t vector,
+inline void put_tile(const PackedLayer& layer, int64_t row, int64_t num_rows, int64_t vector,
                      const Floats (&totals)[kTileRows][N]) {
   for (int n = 0; n < N; ++n) {
-    int64_t first = (vector + n) * kWidth, count = call.num_outputs - first;
+    int64_t first = (vector + n) * kWidth, count = layer.num_outputs - first;
     Floats bias{};
-    if (call.bias) bias = load_elements(static_cast<const T*>(call.bias) + first, count);
-    T* to = static_cast<T*>(call.output) + row * call.num_outputs + first;
+    if (layer.bias) bias = load_elements(static_cast<const T*>(layer.bias) + first, count);
+    T* to = reinterpret_cast<T*>(layer.output) + row * layer.output_row + first;
     for (int64_t r = 0; r < num_rows; ++r)
-      put_vector(to + r * call.num_outputs, count, totals[r][n] + bias);
+      put_vector(to + r * layer.output_row, count, totals[r][n] + bias);
   }
 }
 
 template <int BITS, class T, int N>
-void multiply_strip(const ByteWeights& call, const Tiles& x, int64_t vector, void* scratch) {
-  static_assert(sizeof(Strip<kTileVectors>) <= ByteWeights::scratch_bytes(1));
+void multiply_strip(const PackedLayer& layer, const Tiles& x, int64_t vector, void* scratch) {
+  static_assert(sizeof(Strip<kTileVectors>) <= strip_bytes(1));
   auto* strips = static_cast<Strip<N>*>(scratch);
-  fill_strip<BITS, N>(call, x.num_groups, vector, strips);
+  fill_strip<BITS, N>(layer, x.num_groups, vector, strips);
   for (int64_t tile = 0; tile < x.num_tiles(); ++tile) {
     int64_t first = tile * tile_parts(x.num_groups);
     Floats totals[kTileRows][N] = {};
@@ -268,18 +269,18 @@ void multiply_strip(const ByteWeights& call, const Tiles& x, int64_t vector, voi
                        x.sums + place, totals);
     }
     int64_t row = tile * kTileRows;
-    put_tile<T, N>(call, row, min(kTileRows, x.num_rows - row), vector, totals);
+    put_tile<T, N>(layer, row, min(kTileRows, x.num_rows - row), vector, totals);
   }
 }
 
 // Blocks `begin` to `end` of all rows.
 template <int BITS, class T>
-void multiply_tiles(const ByteWeights& call, const Tiles& x, int64_t begin, int64_t end,
+void multiply_tiles(const PackedLayer& layer, const Tiles& x, int64_t begin, int64_t end,
                     void* scratch) {
   int64_t vector = begin * kVectors, behind = end * kVectors;
   for (; vector + kTileVectors <= behind; vector += kTileVectors)
-    multiply_strip<BITS, T, kTileVectors>(call, x, vector, scratch);
-  for (; vector < behind; ++vector) multiply_strip<BITS, T, 1>(call, x, vector, scratch);
+    multiply_strip<BITS, T, kTileVectors>(layer, x, vector, scratch);
+  for (; vector < behind; ++vector) multiply_strip<BITS, T, 1>(layer, x, vector, scratch);
 }
 
 #else
@@ -290,7 +291,7 @@ template <class T>
 void fill_tile(const Tiles&, int64_t) {}
 
 template <int BITS, class T>
-void multiply_tiles(const ByteWeights&, const Tiles&, int64_t, int64_t, void*) {}
+void multiply_tiles(const PackedLayer&, const Tiles&, int64_t, int64_t, void*) {}
 
 #endif
 

@@ -104,7 +104,7 @@ def test_layers_of_the_same_input_are_one_call_with_their_outputs_side_by_side(m
     biases = [layer.bias for layer in layers] if has_bias else []
 
     weights = [layer.weight for layer in layers]
-    joined = native_ops().linears(inputs, [*weights, *biases], len(layers), max_rows, -1)
+    joined = native_ops().linears(inputs, [*weights, *biases], [20, 3, 33], max_rows, -1)
 
     expected = torch.cat([layer(inputs) for layer in layers], dim=-1)
     torch.testing.assert_close(joined, expected, rtol=2**-7, atol=1e-3)
@@ -116,8 +116,8 @@ def test_one_layer_in_one_call_is_what_it_is_alone():
     alone = torch.empty(3, 3001, dtype=torch.bfloat16)
     native_ops().linear(alone, inputs, layer.weight, layer.bias, -1)
 
-    joined = native_ops().linears(inputs, [layer.weight, layer.bias], 1, MAX_ROWS, -1)
+    joined = native_ops().linears(inputs, [layer.weight, layer.bias], [3001], MAX_ROWS, -1)
 
     assert torch.equal(joined, alone)
-    many = native_ops().linears(inputs, [layer.weight, layer.bias], 1, 2, -1)
+    many = native_ops().linears(inputs, [layer.weight, layer.bias], [3001], 2, -1)
     assert torch.equal(many, layer(inputs))

@@ -28,9 +28,9 @@ def products(inputs, codes: Codes, bias=None, number=1):
     packed, ops = pack(codes), native_ops()
     num_outputs = codes.codes.shape[0]
     for level in range(len(levels(ops))):
-        output = torch.full((len(inputs), num_outputs), torch.nan, dtype=inputs.dtype)
+        parameters = [packed] if bias is None else [packed, bias]
         with threads(number):
-            ops.linear_bytes(output, inputs, packed, bias, codes.bits, level)
+            output = ops.linears_packed(inputs, parameters, [num_outputs], codes.bits, 0, level)
         yield output
 
 
@@ -155,13 +155,10 @@ class Noting:
         self.called = []
         self._multiplies_bytes = multiplies_bytes
 
-    def linear_quantized(self, *arguments):
-        self.called.append("few")
-        native_ops().linear_quantized(*arguments)
-
-    def linear_bytes(self, *arguments):
-        self.called.append("many")
-        native_ops().linear_bytes(*arguments)
+    def linears_packed(self, inputs, parameters, sizes, bits, max_rows, level):
+        is_few = inputs.numel() <= max_rows * inputs.shape[-1]
+        self.called.append("few" if is_few else "many")
+        return native_ops().linears_packed(inputs, parameters, sizes, bits, max_rows, level)
 
     def unpack(self, *arguments):
         self.called.append("unpack")

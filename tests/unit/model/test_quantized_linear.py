@@ -23,6 +23,12 @@ def _compiled():
     native_ops()
 
 
+def multiply_few(inputs, packed, sizes, bits, level, biases=(None,)):
+    """With activations of 16 bits, however many rows there are."""
+    parameters = [*packed, *(bias for bias in biases if bias is not None)]
+    return native_ops().linears_packed(inputs, parameters, sizes, bits, len(inputs), level)
+
+
 def allowed_error(codes: Codes, inputs, expected):
     """Half a step of an activation's 16 bits a product, float32's sums, the result's dtype."""
     num_inputs = inputs.shape[1]
@@ -56,10 +62,8 @@ def test_every_level_is_as_near_as_its_numbers_are(
     expected = inputs.double() @ codes.weights()[:, :num_inputs].double().t()
     expected = expected if bias is None else expected + bias.double()
     for level in range(len(levels(ops))):
-        output = torch.full((num_rows, num_outputs), torch.nan, dtype=dtype)
-
         with threads(number):
-            ops.linear_quantized(output, inputs, packed, bias, bits, level)
+            output = multiply_few(inputs, [packed], [num_outputs], bits, level, [bias])
 
         error = (output.double() - expected).abs()
         assert (error <= allowed_error(codes, inputs, expected)).all(), levels(ops)[level]
@@ -73,8 +77,7 @@ def test_extreme_codes_and_inputs_do_not_overflow(bits, dtype):
     codes = Codes(extreme.expand(16, 576), ones, -ones if bits == 4 else None)
     inputs, ops = torch.full((4, 576), -1e20, dtype=dtype), native_ops()
     for level in range(len(levels(ops))):
-        output = torch.empty(4, 16, dtype=dtype)
-        ops.linear_quantized(output, inputs, pack(codes), None, bits, level)
+        output = multiply_few(inputs, [pack(codes)], [16], bits, level)
         expected = inputs.double() @ codes.weights().double().t()
         torch.testing.assert_close(output.double(), expected, rtol=2**-7, atol=0)
 
@@ -86,8 +89,7 @@ def test_what_is_no_number_spoils_its_own_row_and_no_other(bits, dtype):
     inputs = torch.randn(3, 64).to(dtype)
     inputs[1, 40] = torch.nan
     for level in range(len(levels(ops))):
-        output = torch.empty(3, 20, dtype=dtype)
-        ops.linear_quantized(output, inputs, packed, None, bits, level)
+        output = multiply_few(inputs, [packed], [20], bits, level)
         assert output.isnan().all(-1).tolist() == [False, True, False]
         assert output[::2].isfinite().all()
 
@@ -98,9 +100,33 @@ def test_a_scale_that_float16_barely_holds_is_multiplied_as_it_is(bits):
     inputs, ops = torch.randn(2, 64), native_ops()
     assert codes.scales.max() < 2**-14  # subnormal
     for level in range(len(levels(ops))):
-        output = torch.empty(2, 16)
-        ops.linear_quantized(output, inputs, pack(codes), None, bits, level)
+        output = multiply_few(inputs, [pack(codes)], [16], bits, level)
         torch.testing.assert_close(output, inputs @ codes.weights().t(), rtol=1e-3, atol=1e-8)
+
+
+@every_width
+@every_dtype
+@pytest.mark.parametrize("has_bias", [False, True])
+@pytest.mark.parametrize("num_rows", [1, 17, 600])
+@pytest.mark.parametrize("max_rows", [0, 16])
+def test_layers_of_the_same_input_are_one_call_with_their_outputs_side_by_side(
+    bits, dtype, has_bias, num_rows, max_rows
+):
+    sizes = [20, 3, 48, 700]
+    packed = [pack(quantize(torch.randn(size, 100), bits)) for size in sizes]
+    biases = [torch.randn(size).to(dtype) for size in sizes] if has_bias else []
+    inputs = torch.randn(2, num_rows, 160).to(dtype)[..., 30:130]  # that are not contiguous
+    ops = native_ops()
+    for level in range(len(levels(ops))):
+
+        def multiply(layers, num, level=level):
+            return ops.linears_packed(inputs, layers, num, bits, max_rows, level)
+
+        with threads(2):
+            joined = multiply([*packed, *biases], sizes)
+        pairs = zip(packed, biases, strict=True) if has_bias else ((p,) for p in packed)
+        alone = [multiply(list(pair), [n]) for pair, n in zip(pairs, sizes, strict=True)]
+        assert torch.equal(joined, torch.cat(alone, dim=-1)), levels(ops)[level]
 
 
 @every_width
@@ -127,9 +153,9 @@ class Noting:
         self.rows = []
         self.num_unpacked = 0
 
-    def linear_quantized(self, output, inputs, packed, bias, bits, level):
-        self.rows.append(output.numel() // output.shape[-1])
-        native_ops().linear_quantized(output, inputs, packed, bias, bits, level)
+    def linears_packed(self, inputs, *arguments):
+        self.rows.append(inputs.numel() // inputs.shape[-1])
+        return native_ops().linears_packed(inputs, *arguments)
 
     def unpack(self, output, packed, bits, level):
         self.num_unpacked += 1
@@ -181,7 +207,7 @@ def test_a_program_can_capture_the_layer(bits):
         nn.Sequential(layer), (torch.randn(3, 64),), dynamic_shapes=({0: rows},)
     )
 
-    assert "linear_quantized" in captured.graph_module.code
+    assert "linears_packed" in captured.graph_module.code
     for num_rows in (2, LIMIT):
         inputs = torch.randn(num_rows, 64)
         torch.testing.assert_close(captured.module()(inputs), layer(inputs))

@@ -147,7 +147,7 @@ def test_what_is_found_of_a_device_is_told(monkeypatch, changes, level, words):
         (["--quantization", "int4"], "weights to decode with: 4 bits, the head in 8"),
         (["--quantization", "none"], "no others, for --quantization none"),
         (["--mode", "exact"], "no others, for mode exact has one weight path"),
-        (["--compile", "off"], "compiled decode step: none, for --compile off"),
+        (["--compile", "off"], "compiled step: none, for --compile off"),
         ([], "taken up, and compiled while nobody computes"),
         (["--compile", "first"], "taken up, and compiled before the server is ready"),
         (["--compile", "auto", "--attention", "batched"], "none, for attention batched"),

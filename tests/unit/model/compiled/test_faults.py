@@ -32,12 +32,13 @@ def wait_for_another_thread(inputs):
     threading.Event().wait()
 
 step = object.__new__(CompiledStep)
-empty = SimpleNamespace(places=[torch.zeros(1)], positions=None, tables=None, sequences=None)
+batch = SimpleNamespace(places=[torch.zeros(1)], positions=None, logits_rows=torch.zeros(1))
+plan = SimpleNamespace(tables=None, sequences=None)
 FaultLog(Path(sys.argv[1])).open()
 
 def run(what):
     step._loader = SimpleNamespace(run=what)
-    step.run(None, empty, empty, SimpleNamespace(tensor=None))
+    step.run(None, batch, plan, SimpleNamespace(tensor=None))
 """
 
 

@@ -1,6 +1,7 @@
-"""The traced decode step: what is one call in it, and what it doesn't hold."""
+"""The traced step: what is one call in it, and what it doesn't hold."""
 
 from collections import Counter
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -8,14 +9,15 @@ import torch
 
 from benchmarks.dense import build_model, tiny_llama
 from benchmarks.tiny_configs import tiny_config
+from model import quantization
 from model.attention.base import IMPLEMENTATION, register
-from model.compiled.commission import max_rows
 from model.compiled.graph import trace
+from model.compiled.order import MAX_ROWS as MOST_ROWS
 from model.compiled.order import BuildOrder
-from model.config import EngineConfig
 from model.few_rows import speed_up
+from model.packed_weights import bits_of
 from model.quantization import Plan, quantize_model
-from model.quantized_linear import MAX_ROWS
+from model.quantized_linear import MAX_ROWS, Product, row_limit
 from model.runner import ModelShape
 from tests.support.native_kernels import native_ops
 
@@ -25,7 +27,7 @@ pytestmark = [
 ]
 
 
-def traced(config, max_running=12, bits=None):
+def traced(config, bits=None):
     register()
     ops = native_ops()
     model = build_model(config, IMPLEMENTATION).to(torch.bfloat16)
@@ -39,10 +41,14 @@ def traced(config, max_running=12, bits=None):
         windows=shape.windows,
         kv=shape.kv_shape(4, torch.bfloat16),
         embedding_size=model.config.hidden_size,
-        max_rows=max_rows(EngineConfig(max_running=max_running), model),
+        max_rows=row_limit(model) or MOST_ROWS,
         compiler="",
     )
     return trace(order, model, ops), config.num_hidden_layers
+
+
+def product(packed, _dtype, ops, *, takes_bytes):
+    return Product(ops, bits_of(packed), MAX_ROWS, takes_bytes)
 
 
 def row_range(program):
@@ -74,7 +80,7 @@ def test_layers_with_biases_are_joined_with_theirs():
 
     assert calls(program) == {"attend_step": num_layers, "linears": 4 * num_layers + 1}
     joined = [
-        (len(node.args[1]), node.args[2])
+        (len(node.args[1]), len(node.args[2]))
         for node in program.graph.nodes
         if "linears" in str(node.target)
     ]
@@ -83,15 +89,12 @@ def test_layers_with_biases_are_joined_with_theirs():
 
 
 @pytest.mark.parametrize("bits", [4, 8])
-def test_packed_weights_are_products_of_their_own_up_to_the_rows_that_take_them(bits):
-    program, num_layers = traced(tiny_llama(), max_running=64, bits=bits)
+@pytest.mark.parametrize("takes_bytes", [False, True])
+def test_packed_weights_are_products_of_their_own_for_the_rows_that_take_them(
+    monkeypatch, bits, takes_bytes
+):
+    monkeypatch.setattr(quantization, "product_of", partial(product, takes_bytes=takes_bytes))
+    program, num_layers = traced(tiny_llama(), bits=bits)
 
-    assert calls(program) == {"attend_step": num_layers, "linear_quantized": 7 * num_layers + 1}
-    assert row_range(program)[1] == MAX_ROWS
-
-
-@pytest.mark.parametrize("max_running", [1, 2, 3, 64])
-def test_however_few_may_run_there_is_a_graph_for_them(max_running):
-    program, _ = traced(tiny_llama(), max_running)
-
-    assert row_range(program)[1] == max(3, max_running)
+    assert calls(program) == {"attend_step": num_layers, "linears_packed": 4 * num_layers + 1}
+    assert row_range(program)[1] == (MOST_ROWS if takes_bytes else MAX_ROWS)

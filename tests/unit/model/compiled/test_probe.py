@@ -23,6 +23,7 @@ class ByEmbeddings:
             inputs_embeds=embeddings[None],
             position_ids=batch.positions[None],
             use_cache=False,
+            logits_to_keep=batch.logits_rows,
             splice_step=Step(cache, batch, plan, self._windows),
         )
         return self._change(output.logits[0].float())
@@ -62,11 +63,12 @@ def test_what_it_is_held_against_are_the_models_answers_to_whole_texts(model):
         with_kwargs=True,
     )
     probe = probe_of(model)
-    (history, row), (histories, rows) = seen[-4:-2], seen[-2:]
+    (history, row), (histories, rows), (before, chunks) = seen[-6:-4], seen[-4:-2], seen[-2:]
     texts = [history + row, rows[:1], histories[:9] + rows[1:2], histories[9:] + rows[2:]]
+    texts += [chunks[:5], before[:20] + chunks[5:11], before[20:] + chunks[11:]]
     answers = torch.cat([sample.logits for sample in probe._samples])
 
-    assert [len(text) for text in texts] == [6, 1, 10, 32]
+    assert [len(text) for text in texts] == [6, 1, 10, 32, 5, 26, 4]
     for text, answer in zip(texts, answers, strict=True):
         torch.testing.assert_close(plain_logits(model, text)[-1], answer, rtol=1e-4, atol=1e-4)
 
