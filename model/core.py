@@ -187,7 +187,8 @@ class EngineCore:
     def _launch(self) -> None:
         """Begin with the transfers that were ordered, on blocks that are as the tables say."""
         if self.cache.tiering.has_orders:
-            self._runner.edit(self.cache.supply.take_edits())
+            if edits := self.cache.supply.take_edits():
+                self._runner.edit(edits)
             self.cache.tiering.launch()
 
     def _take_outputs(self) -> list[Output]:

@@ -41,9 +41,12 @@ class BlockHasher:
         # One conversion for all: a long conversation that comes back is hashed while it waits.
         ids = array("i", token_ids[first * self.block_size : end * self.block_size]).tobytes()
         size = len(ids) // max(1, end - first)
+        parent, num_unsalted = hashes[-1] if hashes else self._root, num_public // self.block_size
         for start in range(0, len(ids), size or 1):
-            parent = self._parent(hashes, salt, num_public)
-            hashes.append(_digest(parent, b"ids", ids[start : start + size]))
+            if len(hashes) == num_unsalted:
+                parent = _digest(parent, b"salt", salt.encode())
+            parent = _digest(parent, b"ids", ids[start : start + size])
+            hashes.append(parent)
 
     def tail_key(
         self, hashes: Sequence[BlockHash], tail_ids: Sequence[int], salt: str, num_public: int = 0

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterator
 from collections.abc import Sequence as Items
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import islice
 
 from model.block_supply import BlockSupply
 from model.block_table import BlockTable
@@ -31,6 +31,10 @@ from model.tiers.tier import Tier
 _MIN_PATIENCE_S = 0.5
 """A restore may take as long as computing would, but at least this: that cost is an estimate."""
 _MAX_PATIENCE_S = 10.0
+
+
+_Run = tuple[Tier, list[Record]]
+"""Records that lie in one tier, one behind the other."""
 
 
 @dataclass(slots=True, eq=False)
@@ -81,37 +85,41 @@ class Restores:
         if sequence.restored or sequence.restore_miss is not None:
             return []  # it was tried already, and this is what came of it
         first = source.num_tokens // self._hasher.block_size
-        found = self._find(sequence, first)
-        found = self._worthwhile(sequence, source, first, found)
-        if not found:
+        runs = self._worthwhile(sequence, source, first, self._find(sequence, first))
+        if not runs:
             return []
+        keys = [record.key for _, records in runs for record in records]
         shared = list(source.block_ids[:first])
         self._supply.hold(shared)
         try:
-            self._supply.reclaim(len(found))
+            self._supply.reclaim(len(keys))
         except OutOfBlocksError:
             self._supply.release(shared)
             raise
-        targets = self._supply.allocate(len(found))
-        self._order(sequence, found, shared, targets, now_s)
-        return [record.key for _, record in found]
+        self._order(sequence, runs, shared, self._supply.allocate(len(keys)), now_s)
+        return keys
 
-    def _find(self, sequence: Sequence, first: int) -> list[tuple[Tier, Record]]:
+    def _find(self, sequence: Sequence, first: int) -> list[_Run]:
         """The run of records from block `first` on, each from the quickest tier that has it, and a
         partial tail behind it if one fits the tokens."""
         tiers = [tier for tier in self._tiers if tier.is_on]
-        found: list[tuple[Tier, Record]] = []
-        for key in sequence.block_hashes[first:]:
-            if (place := _look_up(tiers, key)) is None:
-                break
-            found.append(place)
-        num_full = first + len(found)
-        if num_full and not found and _look_up(tiers, sequence.block_hashes[num_full - 1]) is None:
+        hashes, num_full = sequence.block_hashes, first
+        runs: list[_Run] = []
+        for tier in tiers:  # what one has not, it has nothing behind
+            if records := tier.tree.run(islice(hashes, num_full, None)):
+                runs.append((tier, records))
+                num_full += len(records)
+        if num_full and not runs and _look_up(tiers, hashes[num_full - 1]) is None:
             return []  # a tail's parent is always there too
         for key in self._tail_keys(sequence, num_full):
             if (place := _look_up(tiers, key)) is not None:
-                return [*found, place]
-        return found
+                tier, tail = place
+                if runs and runs[-1][0] is tier:
+                    runs[-1][1].append(tail)
+                else:
+                    runs.append((tier, [tail]))
+                break
+        return runs
 
     def _tail_keys(self, sequence: Sequence, num_full: int) -> Iterator[BlockHash]:
         """What a partial block behind the full ones could be called, the longest first."""
@@ -123,41 +131,40 @@ class Restores:
             yield self._hasher.tail_key(hashes, ids, request.owner, request.num_public_tokens)
 
     def _worthwhile(
-        self,
-        sequence: Sequence,
-        source: ClaimSource,
-        first: int,
-        found: list[tuple[Tier, Record]],
-    ) -> list[tuple[Tier, Record]]:
-        size = self._hasher.block_size
-        start = first * size
-        end = min(start + sum(r.num_tokens for _, r in found), sequence.num_tokens - 1)
+        self, sequence: Sequence, source: ClaimSource, first: int, runs: list[_Run]
+    ) -> list[_Run]:
+        """The runs as far as restoring them pays."""
+        start = first * self._hasher.block_size
+        num_tokens = sum(record.num_tokens for _, records in runs for record in records)
+        end = min(start + num_tokens, sequence.num_tokens - 1)
         if end <= source.num_tokens:
             return []
-        runs = [
-            TierRun(tier.name, len(list(members)))
-            for tier, members in groupby(found, key=lambda place: place[0])
-        ]
-        num_blocks = self._costs.num_blocks_to_restore(source.num_tokens, end, runs)
-        if num_blocks < len(found):
+        costs = [TierRun(tier.name, len(records)) for tier, records in runs]
+        num_left = self._costs.num_blocks_to_restore(source.num_tokens, end, costs)
+        if num_left < sum(run.num_blocks for run in costs):
             sequence.restore_miss = MissReason.RECOMPUTE_CHEAPER
-        return found[:num_blocks]
+        worthwhile: list[_Run] = []
+        for tier, records in runs:
+            if num_left:
+                worthwhile.append((tier, records[:num_left]))
+                num_left -= len(worthwhile[-1][1])
+        return worthwhile
 
     def _order(
         self,
         sequence: Sequence,
-        found: list[tuple[Tier, Record]],
+        found: list[_Run],
         shared: list[int],
         targets: list[int],
         now_s: float,
     ) -> None:
-        runs: list[tuple[Tier, Transfer]] = []
         places = iter(targets)
-        for tier, members in groupby(found, key=lambda place: place[0]):
-            items = [Item(record, next(places)) for _, record in members]
-            runs.append((tier, tier.restore(items)))
+        runs = [
+            (tier, tier.restore([Item(*pair) for pair in zip(records, places, strict=False)]))
+            for tier, records in found
+        ]
         start = len(shared) * self._hasher.block_size
-        compute_s = self._costs.compute_s(start, start + len(found) * self._hasher.block_size)
+        compute_s = self._costs.compute_s(start, start + len(targets) * self._hasher.block_size)
         patience_s = min(max(compute_s, _MIN_PATIENCE_S), _MAX_PATIENCE_S)
         restore = Restore(
             sequence,
