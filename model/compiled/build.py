@@ -57,7 +57,8 @@ def _compile(program: ExportedProgram, folder: Path, compiler: str) -> None:
                 "aot_inductor.package_constants_in_so": False,
                 "aot_inductor.precompile_headers": False,  # for whoever compiles often
                 "compile_threads": 1,
-                # Between products and attention there is less to do than waking a thread takes.
+                # Between the products and attention of replies there is less to do than waking a
+                # thread takes; what prompts lose by it on two cores, joined products give back.
                 "cpp.threads": 1,
                 "cpp.cxx": (compiler,),
             },

@@ -49,7 +49,7 @@ def commission(
     identity: str,
 ) -> StepSource:
     """Where the runner will have its compiled step from. With `first` it is there on return, or
-    can't be had. Costs four small steps of the model."""
+    can't be had. Costs six small steps of the model."""
     if config.compile is CompileMode.OFF:
         return NoStep(CompiledState.OFF)
     reason = reason_against(config, backend.name)

@@ -18,7 +18,7 @@ from torch import nn
 from model.kv_cache import KVShape
 
 LEAST_ROWS = 5
-"""What is traced has so many: one row or two could be taken for what never changes."""
+"""What is traced has so many: few could be taken for what never changes, or for another size."""
 MAX_ROWS = 1 << 16
 """A step is right for so many at the most, unless the model's layers set a limit."""
 

@@ -44,7 +44,7 @@ class CompiledStep:
         self, embeddings: torch.Tensor, batch: Batch, plan: CpuPlan, cache: KVCache
     ) -> torch.Tensor:
         """Store keys and values and compute the logits of the rows that want them, float32
-        `[B, V]`. Raises RuntimeError, and may have stored some then."""
+        `[R, V]`. Raises RuntimeError, and may have stored some then."""
         lists = [torch.stack(batch.places), plan.tables, plan.sequences]
         # The graph has one row's logits at least.
         wanted = batch.logits_rows if len(batch.logits_rows) else torch.zeros(1, dtype=torch.long)
