@@ -159,10 +159,8 @@ class Restores:
         now_s: float,
     ) -> None:
         places = iter(targets)
-        runs = [
-            (tier, tier.restore([Item(*pair) for pair in zip(records, places, strict=False)]))
-            for tier, records in found
-        ]
+        # Each run takes as many places as it has records.
+        runs = [(tier, tier.restore(list(map(Item, records, places)))) for tier, records in found]
         start = len(shared) * self._hasher.block_size
         compute_s = self._costs.compute_s(start, start + len(targets) * self._hasher.block_size)
         patience_s = min(max(compute_s, _MIN_PATIENCE_S), _MAX_PATIENCE_S)

@@ -134,10 +134,9 @@ def join_linears(module: fx.GraphModule, operators: Items[object]) -> int:
 def _join(graph: fx.Graph, nodes: list[fx.Node]) -> None:
     first: Any = nodes[0]
     inputs, _, _, *rest = first.args
-    per_layer: list[Any] = [node.args[2] for node in nodes]
     # Each node has its weight, and a bias behind it or none: all weights come first.
     parameters = [item for items in zip(*(n.args[1] for n in nodes), strict=True) for item in items]
-    sizes = [size for found in per_layer for size in found]
+    sizes = [node.meta["val"].shape[-1] for node in nodes]
     with graph.inserting_before(first):
         joined = graph.call_function(first.target, (inputs, parameters, sizes, *rest))
         joined.meta["val"] = torch.cat([node.meta["val"] for node in nodes], dim=-1)
