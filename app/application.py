@@ -15,6 +15,7 @@ from aiohttp import web
 from app.config import AppConfig
 from app.connections import CONNECTIONS
 from app.errors import DOMAIN_ERRORS, boundary
+from app.heap import trim_heap
 from app.keys import COMPLETIONS, CONFIG, HURRIED, MANAGER, READINESS, SWEEPER
 from app.loop_lag import watch_loop
 from app.readiness import Readiness
@@ -88,7 +89,14 @@ def build_application(
     app[HURRIED] = parts.hurried
     app[SWEEPER] = parts.sweeper
     app.cleanup_ctx.extend(
-        [watch_loop, parts.run_database, parts.run_engine, parts.run_manager, parts.run_load]
+        [
+            watch_loop,
+            trim_heap,
+            parts.run_database,
+            parts.run_engine,
+            parts.run_manager,
+            parts.run_load,
+        ]
     )
     app.on_shutdown.append(drain)
     return app

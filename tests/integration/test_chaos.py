@@ -1,9 +1,10 @@
 """Fifty sockets on one server that is ended and started again under them: no transcript loses or
 repeats a token, the server's memory stays flat, and its event loop stays quick.
 
-What is asserted of memory: in each life that lasts long enough, the least of its last quarter is
-at most `MAX_GROWTH_BYTES` over that of its second quarter (the first one is warming up). The least,
-for what waits for stuck readers comes and goes by tens of megabytes. Of time nothing is asserted in
+What is asserted of memory: what the server holds at the end of a life is at most `MAX_HELD_BYTES`
+over what it began with, and of a life of a minute or more at most `MAX_GROWTH_BYTES` over what it
+held in its second quarter (the first one is warming up). Held is the least of a quarter, for what
+waits for stuck readers comes and goes by tens of megabytes. Of time nothing is asserted in
 the ordinary run, whose machine may be busy with anything. The long run wants the 99th percentile of
 the loop's lag below `MAX_LAG_S`. Where others wanted the server's core (the kernel counts how long
 its main thread was ready to run and had none), the last percents are their doing: then it is the
@@ -27,18 +28,19 @@ from tests.support.wire import wired
 
 NUM_PAGES, NUM_STUCK, NUM_NONSENSE = 38, 6, 6
 SAMPLE_S = 0.25
-MIN_SAMPLES = 16
-MAX_GROWTH_BYTES = 24 * 1024**2
+LASTING_S = 60
+MAX_GROWTH_BYTES = 16 * 1024**2
+MAX_HELD_BYTES = 96 * 1024**2
 MAX_LAG_S = 0.05
 QUIET_STRETCH = 1.25
 
 TERM, KILL, ENGINE = "SIGTERM", "SIGKILL", "SIGKILL of the engine, and SIGTERM later"
 # (seconds, how they end)
 SHORT = ((5, TERM), (1.5, ENGINE), (2, KILL), (2, TERM))
-LONG = ((45, KILL), (15, TERM), (8, ENGINE), (15, KILL), (15, TERM), (14, KILL))
-LONGER = (*LONG, (90, TERM), *LONG)
+LONG = ((60, KILL), (15, TERM), (8, ENGINE), (15, KILL), (15, TERM), (14, KILL))
+LONGER = (*LONG, (300, TERM), *LONG)
 
-pytestmark = pytest.mark.timeout(800)
+pytestmark = pytest.mark.timeout(1200)
 
 
 @dataclass
@@ -88,10 +90,23 @@ class Observed:
         """How much longer everything took than on a machine with a core to spare."""
         return 1 + self.waited_ns / self.ran_ns
 
-    def growths(self) -> list[float]:
+    def held(self) -> list[int]:
+        """Bytes at the end of each life, beside those that it began with."""
+        return [_quarter(rss, 3) - rss[0] for rss in self.rss_by_life]
+
+    def growths(self) -> list[int]:
         """Bytes between the second and the last quarter of each life that was long enough."""
-        quarters = [(len(rss) // 4, rss) for rss in self.rss_by_life if len(rss) >= MIN_SAMPLES]
-        return [min(rss[-size:]) - min(rss[size : 2 * size]) for size, rss in quarters]
+        lasting = [rss for rss in self.rss_by_life if len(rss) * SAMPLE_S >= 0.9 * LASTING_S]
+        return [_quarter(rss, 3) - _quarter(rss, 1) for rss in lasting]
+
+
+def _quarter(rss: Sequence[int], number: int) -> int:
+    """The least of a quarter of a life."""
+    return min(rss[number * len(rss) // 4 : (number + 1) * len(rss) // 4])
+
+
+def _mib(sizes: Sequence[int]) -> str:
+    return ", ".join(f"{size / 2**20:.1f}" for size in sizes)
 
 
 async def _sample(process: psutil.Process, samples: list[int]) -> None:
@@ -154,22 +169,22 @@ async def test_fifty_sockets_lose_nothing_whatever_happens_to_them(tmp_path, liv
         counts, observed = await _fifty_peers(lives, server, seed)
 
     lag_s = observed.lag_below(0.99)
-    growths = [f"{growth / 2**20:.1f} MiB" for growth in observed.growths()]
     print(
         f"seed {seed}: {counts.num_turns} turns, {counts.num_cut} cut; connections lost "
         f"{counts.num_drops}, {counts.num_reloads} of them reloads; {counts.num_kills} kills; "
         f"{counts.num_taken_back} characters taken back; {observed.num_slow_readers:g} stuck "
         f"readers dropped; loop lag p99 <= {lag_s * 1000:g} ms, own time stretched "
-        f"{observed.stretch:.2f} times; growth {growths}"
+        f"{observed.stretch:.2f} times; MiB held {_mib(observed.held())}, grown "
+        f"{_mib(observed.growths())}"
     )
     assert counts.num_turns > NUM_PAGES
     assert counts.num_drops
     assert counts.num_reloads
     # How many get as far as being stuck within lives of seconds is the machine's affair.
     assert observed.num_slow_readers >= (NUM_STUCK if is_timed else 1)
-    assert observed.growths()
-    assert max(observed.growths()) <= MAX_GROWTH_BYTES
+    assert max(observed.held()) <= MAX_HELD_BYTES
     if is_timed:
+        assert max(observed.growths()) <= MAX_GROWTH_BYTES
         is_quiet = observed.stretch <= QUIET_STRETCH
         judged_s = observed.lag_below(0.99 if is_quiet else 0.95)
         assert judged_s <= MAX_LAG_S * (1 if is_quiet else observed.stretch)

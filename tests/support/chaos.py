@@ -3,6 +3,9 @@ by cursor, pages that are reloaded, peers that send and never read, peers that t
 
 Each page keeps a transcript of what it was shown. The engine behind is `scripted_worker`: the only
 reply of n tokens is the numbers below n, so a token lost or shown twice is seen at once.
+
+Chats are of a length that people's are of, so that what the server keeps of each is soon as much as
+it will ever be, and memory that still grows then is memory that is lost.
 """
 
 import asyncio
@@ -17,6 +20,7 @@ from tests.support.stuck_peer import stuck_peer
 from tests.support.wire import Json, Wire, reply_of, wired
 
 MAX_TOKENS = 80
+MAX_TURNS = 30
 # Refusals of a server that is starting, stopping or busy.
 COMES_BACK = {"engine_unavailable", "draining", "session_busy", "turn_not_ended", "engine_busy"}
 
@@ -25,6 +29,7 @@ COMES_BACK = {"engine_unavailable", "draining", "session_busy", "turn_not_ended"
 class Transcript:
     """A reply as one page was shown it."""
 
+    session: str
     frame: Json
     num_kills: int
     turn_id: str | None = None
@@ -62,7 +67,7 @@ class Counts:
 
 
 class Page:
-    """One socket and one session; says one thing after another."""
+    """One socket; says one thing after another in one session after another."""
 
     def __init__(self, name: str, server: ScriptedServer, counts: Counts) -> None:
         self._name = name
@@ -70,6 +75,7 @@ class Page:
         self._server = server
         self._counts = counts
         self._session = ""
+        self._num_left = 0
         self.transcripts: list[Transcript] = []
 
     async def live(self) -> None:
@@ -86,32 +92,40 @@ class Page:
         return not self.transcripts or self.transcripts[-1].ended is not None
 
     async def _visit(self, wire: Wire) -> None:
-        if not self._session:
-            async with wire.http.post("/v1/sessions", json={"title": self._name}) as answer:
-                if answer.status == 503:
-                    return
-                self._session = (await answer.json())["id"]
         async with wire.http.ws_connect("/v1/ws") as ws:
             while not (self._counts.is_over.is_set() and self._is_at_rest):
                 if self._is_at_rest:
+                    if self._num_left == 0 and not await self._begin(wire):
+                        return
                     self.transcripts.append(self._next())
                 await ws.send_json(_request(self.transcripts[-1]))
                 if not await self._read(wire, ws, self.transcripts[-1]):
                     return
 
+    async def _begin(self, wire: Wire) -> bool:
+        """Open a session, unless there is no server to do it."""
+        async with wire.http.post("/v1/sessions", json={"title": self._name}) as answer:
+            if answer.status == 503:
+                return False
+            self._session = (await answer.json())["id"]
+        self._num_left = self._random.randint(1, MAX_TURNS)
+        return True
+
     def _next(self) -> Transcript:
+        self._num_left -= 1
         number = len(self.transcripts)
         frame = {
             "client_turn_id": f"{number}",
             "max_output_tokens": self._random.randint(5, MAX_TOKENS),
         }
-        last = self.transcripts[-1].ended if self.transcripts else None
+        before = self.transcripts[-1] if self.transcripts else None
+        last = before.ended if before is not None and before.session == self._session else None
         if last is not None and last["status"] == "incomplete" and self._random.random() < 0.5:
             frame |= {"type": "response.continue", "response_id": last["id"]}
         else:
             text = f"{self._name}: {number}"
             frame |= {"type": "response.create", "conversation": self._session, "input": text}
-        return Transcript(frame, self._counts.num_kills)
+        return Transcript(self._session, frame, self._counts.num_kills)
 
     async def _read(
         self, wire: Wire, ws: aiohttp.ClientWebSocketResponse, transcript: Transcript
@@ -166,9 +180,11 @@ class Page:
 
     async def check(self, wire: Wire) -> None:
         """What is stored is what was shown."""
-        turns = (await wire.call("GET", f"/v1/sessions/{self._session}/turns?all=true"))["data"]
-        assert len(turns) == len(self.transcripts)
-        stored_by_id = {turn["id"]: turn for turn in turns}
+        stored_by_id: dict[str, Json] = {}
+        for session in {transcript.session for transcript in self.transcripts}:
+            turns = (await wire.call("GET", f"/v1/sessions/{session}/turns?all=true"))["data"]
+            stored_by_id |= {turn["id"]: turn for turn in turns}
+        assert len(stored_by_id) == len(self.transcripts)
         for transcript in self.transcripts:
             assert transcript.turn_id is not None
             stored = stored_by_id[transcript.turn_id]
