@@ -22,10 +22,10 @@ from model.assembly import choose_dtype, load_served
 from model.attention.base import AttentionBackend, AttentionSpec
 from model.attention.batched import BatchedBackend
 from model.attention.cpu import CpuBackend
-from model.attention.native.build import load_ops
 from model.batch import Batch, BatchRow
 from model.config import Device, EngineConfig, Quantization
 from model.kv_cache import KVCache
+from model.native.build import load_ops
 from model.provision import DEFAULT_MODEL, obtain
 from model.runner import ModelRunner, ModelShape
 from model.weights import prepare

@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -15,7 +16,6 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from model.attention.base import IMPLEMENTATION, AttentionBackend, register
 from model.attention.batched import BatchedBackend
 from model.attention.cpu import CpuBackend
-from model.attention.native.build import NativeBuildError, load_ops
 from model.attention.reference import ReferenceBackend
 from model.cache_manager import CacheManager
 from model.compiled.commission import commission
@@ -26,6 +26,7 @@ from model.few_rows import speed_up
 from model.kv_cache import KVCache
 from model.matcher import Grammars
 from model.messages import EngineInfo
+from model.native.build import NativeBuildError, load_ops
 from model.ports import CoreLimits, Tokenizer
 from model.prefix_index import BlockHasher
 from model.provision import obtain
@@ -33,6 +34,7 @@ from model.quantization import Plan, plan_quantization, quantize_model
 from model.runner import ModelRunner, ModelShape
 from model.self_check import check_answers
 from model.tier_assembly import Surroundings, build_tiers
+from model.tiers.copies import CompiledCopier, Copier, PlainCopier
 from model.weights import (
     eos_token_ids,
     fingerprint,
@@ -256,7 +258,7 @@ def build_core(
         ) from exc
     compiled = commission(config, model, shape, backend, identity)
     runner = ModelRunner(model, shape.windows, cache, backend, compiled)
-    around = Surroundings(time.monotonic, time.time, wake)
+    around = Surroundings(time.monotonic, time.time, wake, _copier_beside(backend))
     setup = build_tiers(config, hasher, runner, around)
     if config.poison_blocks:
         cache.poison()
@@ -273,6 +275,10 @@ def build_core(
         tokenizer,
         clock=time.monotonic,
     )
+
+
+def _copier_beside(backend: AttentionBackend) -> Callable[[], Copier]:
+    return partial(CompiledCopier, backend.ops) if isinstance(backend, CpuBackend) else PlainCopier
 
 
 def choose_num_blocks(config: EngineConfig, device: torch.device, block_bytes: int) -> int:

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from model.assembly import choose_attention, choose_device
-from model.attention.native.build import find_compiler, library_path
 from model.compiled import commission
 from model.compiled.faults import faults_in
 from model.config import AttentionName, CompileMode, EngineConfig, Quantization
 from model.errors import ModelLoadError
 from model.gguf import PACKED
 from model.gguf_codes import has_codes
+from model.native.build import find_compiler, library_path
 from model.provision import ModelSource, SourceKind
 from model.quantization import reason_against
 

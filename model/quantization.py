@@ -18,11 +18,11 @@ from safetensors.torch import load_file
 from torch import nn
 from transformers import PreTrainedModel
 
-from model.attention.cpu import NativeOps
-from model.attention.native.build import NativeBuildError, load_ops
 from model.config import EngineConfig, Mode, Quantization
 from model.errors import ModelLoadError
 from model.gguf import PACKED
+from model.native.build import NativeBuildError, load_ops
+from model.native.operators import NativeOps
 from model.packed_weights import FORMAT, bits_of, quantize_packed
 from model.quantized_linear import PRODUCTS, product_of, quantize_layer
 

@@ -16,10 +16,10 @@ import transformers
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedConfig
 
 from model.assembly import choose_device, choose_dtype, spare_bytes
-from model.attention.native.build import find_compiler, library_path
 from model.config import EngineConfig
 from model.errors import ModelLoadError
 from model.gguf import quiet
+from model.native.build import find_compiler, library_path
 from model.provision import DEFAULT_MODEL, DEFAULT_SHA256, ModelSource, SourceKind
 from model.support import max_context_tokens, refuse_unsupported
 

@@ -20,6 +20,7 @@ from model.spills import SpillConfig
 from model.tiering import TierSetup
 from model.tiers.base import Identity, Record, Storage, TierError
 from model.tiers.cipher import Cipher
+from model.tiers.copies import Copier, PlainCopier
 from model.tiers.cpu import CpuStorage
 from model.tiers.disk import DiskStorage
 from model.tiers.foreign import ForeignFolders
@@ -40,11 +41,12 @@ _PROBE_ROWS = (32, 64, 128)
 @dataclass(frozen=True, slots=True)
 class Surroundings:
     """What the tiers' threads and books need of the process: the monotonic and the wall clock in
-    seconds, and whom to wake when a job is over."""
+    seconds, whom to wake when a job is over, and what copies memory."""
 
     clock: Callable[[], float]
     wall_clock: Callable[[], float]
     wake: Callable[[], None]
+    make_copier: Callable[[], Copier] = PlainCopier
 
 
 def build_tiers(
@@ -56,7 +58,7 @@ def build_tiers(
     worth = Worth(config.eviction, costs, hasher.block_size, blocks.block_bytes, around.wall_clock)
     tiers: list[Tier] = []
     identity = _identity(hasher, blocks)
-    for medium in _media(config, identity):
+    for medium in _media(config, identity, around.make_copier):
         storage = medium.storage
         try:
             records = storage.open()
@@ -122,12 +124,14 @@ class _Medium:
     direct: OpenStorage | None = None
 
 
-def _media(config: EngineConfig, identity: Identity) -> Iterator[_Medium]:
+def _media(
+    config: EngineConfig, identity: Identity, make_copier: Callable[[], Copier]
+) -> Iterator[_Medium]:
     """The media, quickest first."""
     if config.kv_dir is None:
         return
     if config.cpu_tier_bytes and config.cpu_tier_fd is not None:
-        storage = CpuStorage(identity, config.cpu_tier_bytes, config.cpu_tier_fd)
+        storage = CpuStorage(identity, config.cpu_tier_bytes, config.cpu_tier_fd, make_copier)
         holds = HoldLog(config.kv_dir / "cpu", identity)
         yield _Medium(storage, 1.0, holds, direct=storage)
     if config.disk_tier_bytes:

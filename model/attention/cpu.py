@@ -1,45 +1,15 @@
-"""Paged attention on the CPU by the compiled kernels of `model.attention.native`: keys and values
+"""Paged attention on the CPU by the compiled kernels of `model.native`: keys and values
 are read where they lie, through the block tables, for decoding and for prefill chunks alike.
 
 Sums are kept in float32 whatever the cache's dtype. In what order they are taken depends on the
 number of threads and on the batch, so this is no backend of `exact` mode.
 """
 
-from collections.abc import Sequence
-from typing import Protocol
-
 import torch
 
 from model.attention.base import AttentionSpec
 from model.batch import Batch
-from model.few_rows import LinearOps
-from model.quantized_linear import QuantizedOps
-
-
-class NativeOps(LinearOps, QuantizedOps, Protocol):
-    """The compiled operators, as torch shows them."""
-
-    def attend(
-        self,
-        output: torch.Tensor,
-        query: torch.Tensor,
-        kv: torch.Tensor,
-        tables: torch.Tensor,
-        sequences: torch.Tensor,
-        *options: float,
-    ) -> None:
-        """Attention into `output`; the options are scaling, window, soft cap and level."""
-        ...
-
-    def attend_step(self, kv: torch.Tensor, *tensors: torch.Tensor | float) -> torch.Tensor:
-        """Store one layer's keys and values in `kv`, the whole cache, and attend. What follows are
-        query `[T, H, D]`, key and value `[T, K, D]`, places `[2, T]`, tables and sequences, the
-        layer's number and the options of `attend`; the output is `[T, H, D]`."""
-        ...
-
-    def level_names(self) -> str:
-        """The levels of instruction sets that this CPU has, ascending, with a space between."""
-        ...
+from model.native.operators import NativeOps, levels
 
 
 class CpuPlan:
@@ -87,8 +57,3 @@ class CpuBackend:
     def plan(self, batch: Batch) -> CpuPlan:
         """Lay the tables end to end."""
         return CpuPlan(batch, self.ops, self._level)
-
-
-def levels(ops: NativeOps) -> Sequence[str]:
-    """The names of the levels that can run here, the best one last."""
-    return ops.level_names().split()

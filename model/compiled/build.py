@@ -19,11 +19,11 @@ from safetensors.torch import save_file
 from torch.export import ExportedProgram
 
 from model.attention.base import register
-from model.attention.native.build import load_ops
 from model.compiled.blueprint import build
 from model.compiled.folder import CONSTANTS, PACKAGE, seal
 from model.compiled.graph import trace
 from model.compiled.order import BuildOrder
+from model.native.build import load_ops
 
 _NICE = 19
 _MAX_REASON = 300

@@ -7,7 +7,6 @@ from transformers import PreTrainedModel
 
 from model.attention.base import AttentionBackend
 from model.attention.cpu import CpuBackend
-from model.attention.native.build import find_compiler, library_name
 from model.batch import Batch
 from model.compiled.blueprint import BlueprintError, draw
 from model.compiled.builder import Site, StepBuilder
@@ -16,6 +15,7 @@ from model.compiled.probe import Probe
 from model.compiled.step import CompiledStep, StepSource
 from model.config import CompileMode, EngineConfig, Mode
 from model.messages import CompiledState, CompiledStats
+from model.native.build import find_compiler, library_name
 from model.quantized_linear import row_limit
 from model.runner import ModelShape
 

@@ -18,8 +18,8 @@ from torch import fx, nn
 from torch.export import Dim, ExportedProgram
 
 from model.attention.base import AttentionSpec
-from model.attention.cpu import NativeOps
 from model.compiled.order import LEAST_ROWS, BuildOrder
+from model.native.operators import NativeOps
 
 _EXAMPLE = {"T": LEAST_ROWS, "N": 6, "M": 7, "B": 3, "R": 2}
 

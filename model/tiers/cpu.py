@@ -17,12 +17,9 @@ import mmap
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
-
-import numpy as np
 
 from model.messages import TierName
 from model.prefix_index import BlockHash
@@ -33,6 +30,7 @@ from model.tiers.base import (
     TierFullError,
     TierUnavailableError,
 )
+from model.tiers.copies import Copier, PlainCopier
 from model.tiers.folder import medium_errors
 from model.tiers.records import (
     CHECKSUM_BYTES,
@@ -40,13 +38,13 @@ from model.tiers.records import (
     ERASED,
     HEADER_BYTES,
     RecordFormat,
+    checksum,
+    checksum_with,
     record_checksum,
 )
 
 _ALIGNMENT = 256
 _NEVER_WRITTEN = b"\0"
-_MIN_SHARED = 4
-"""So few records are read before a second thread has woken."""
 
 
 def slot_bytes(identity: Identity) -> int:
@@ -74,13 +72,19 @@ def create_memory(num_bytes: int) -> int:
 class CpuStorage:
     """Blocks in the slots that fit into `quota_bytes` of the memory behind `memory`.
 
-    `memory` is a descriptor, which stays the caller's, or a writable buffer. See
-    `tiers.base.Storage` for what is asked of it.
+    `memory` is a descriptor, which stays the caller's, or a writable buffer; `make_copier` gives
+    what copies from it while it is open. See `tiers.base.Storage` for what is asked of it.
     """
 
     name = TierName.CPU
 
-    def __init__(self, identity: Identity, quota_bytes: int, memory: int | memoryview) -> None:
+    def __init__(
+        self,
+        identity: Identity,
+        quota_bytes: int,
+        memory: int | memoryview,
+        make_copier: Callable[[], Copier] = PlainCopier,
+    ) -> None:
         self.quota_bytes = quota_bytes
         self._memory = memory
         self._block_bytes = identity.block_bytes
@@ -98,7 +102,8 @@ class CpuStorage:
         self._free: list[int] = []
         self._zeros = bytes(identity.block_bytes)
         self._lock = threading.Lock()
-        self._second_reader: ThreadPoolExecutor | None = None
+        self._make_copier = make_copier
+        self._copier: Copier | None = None
 
     @property
     def used_bytes(self) -> int:
@@ -120,7 +125,7 @@ class CpuStorage:
         num_slots = min(self.quota_bytes, len(self._bytes)) // self._slot_bytes
         self._keys = [None] * num_slots
         self._slots, self._records, self._headers, self._free = {}, {}, {}, []
-        self._second_reader = ThreadPoolExecutor(1, "cpu-tier-reader")
+        self._copier = self._make_copier()
         for slot in reversed(range(num_slots)):
             header = self._format.parse(self._header(slot))
             self._keys[slot] = header.record.key if header else None
@@ -209,66 +214,49 @@ class CpuStorage:
 
     def read(self, record: Record, into: memoryview) -> None:
         """Copy a block's bytes out and verify the copy. Any thread may read."""
-        with self._lock:
-            if not self._copy_out(record, into):
-                self._lose(record)
+        for _ in self.read_all([record], [into]):
+            pass
 
     def read_all(self, records: Sequence[Record], into: Sequence[memoryview]) -> Iterator[None]:
-        """All of them at once, and then yield for each: a second thread helps, since memory gives
-        more than one can take."""
-        pairs = list(zip(records, into, strict=True))
+        """All of them at once, and then yield for each."""
         with self._lock:
-            are_right = self._copy_out_all(pairs)
+            are_right = self._copy_out(records, into)
         for record, is_right in zip(records, are_right, strict=True):
             if not is_right:
                 with self._lock:
                     self._lose(record)
             yield
 
-    def _copy_out_all(self, pairs: Sequence[tuple[Record, memoryview]]) -> list[bool]:
-        """Whether each is right."""
-        are_right = [False] * len(pairs)
-        places = iter(range(len(pairs)))  # each goes to one of the two, whoever is free
-
-        def work() -> None:
-            for i in places:
-                are_right[i] = self._copy_out(*pairs[i])
-
-        helper = self._second_reader if len(pairs) >= _MIN_SHARED else None
-        helping = helper.submit(work) if helper is not None else None
-        try:
-            work()
-        finally:
-            if helping is not None:
-                helping.result()  # in any case: nobody writes there when this returns
-        return are_right
-
-    def _copy_out(self, record: Record, into: memoryview) -> bool:
-        """Whether there is such a record and the copy, which is in the cache then, is right."""
-        slot = self._slots.get(record.key)
-        if slot is None:
-            return False
-        # Not by the views themselves, which would keep all other threads waiting.
-        np.copyto(np.frombuffer(into, np.uint8), np.frombuffer(self._payload(slot), np.uint8))
-        return self._is_right(record, slot, into)
+    def _copy_out(self, records: Sequence[Record], into: Sequence[memoryview]) -> list[bool]:
+        """Whether there is such a record, of each, and the copy of it is right."""
+        slots = [self._slots.get(record.key) for record in records]
+        sources = [self._payload(slot) for slot in slots if slot is not None]
+        targets = [target for slot, target in zip(slots, into, strict=True) if slot is not None]
+        if self._copier is None:
+            return [False] * len(records)
+        checksums = iter(self._copier.copy(sources, targets))
+        return [
+            slot is not None and self._is_right(record, slot, next(checksums))
+            for record, slot in zip(records, slots, strict=True)
+        ]
 
     def payload_view(self, record: Record) -> memoryview:
         """A block's bytes where they are, verified; not to be written, and right until the record
         is removed or erased, so for the thread that does so. Raises RecordLostError."""
         with self._lock:
             slot = self._slots.get(record.key)
-            if slot is None or not self._is_right(record, slot, self._payload(slot)):
+            if slot is None or not self._is_right(record, slot, checksum(self._payload(slot))):
                 self._lose(record)
             assert slot is not None
             return self._payload(slot)
 
-    def _is_right(self, record: Record, slot: int, payload: memoryview) -> bool:
+    def _is_right(self, record: Record, slot: int, payload_checksum: bytes) -> bool:
         at = slot * self._slot_bytes
         head = self._bytes[at : at + HEADER_BYTES + CHECKSUM_BYTES]
         header = self._headers[record.key]
         known = self._records[record.key]
         is_same = known is record or known == record  # the first in nearly all cases
-        return is_same and head == header + record_checksum(header, payload)
+        return is_same and head == header + checksum_with(header, payload_checksum)
 
     def _lose(self, record: Record) -> NoReturn:
         """Give a record up that isn't right. Raises RecordLostError."""
@@ -313,9 +301,9 @@ class CpuStorage:
     def close(self) -> None:
         """Let go of the memory; its owner keeps it, and the next process finds what is in it."""
         with self._lock:
-            if self._second_reader is not None:
-                self._second_reader.shutdown()
-                self._second_reader = None
+            if self._copier is not None:
+                self._copier.close()
+                self._copier = None
             self._keys, self._slots, self._records, self._free = [], {}, {}, []
             self._headers = {}
             self._bytes.release()

@@ -16,7 +16,6 @@ from benchmarks.dense import build_model, tiny_llama, tiny_qwen3
 from model import quantization
 from model.attention.base import IMPLEMENTATION, register
 from model.attention.cpu import CpuBackend
-from model.attention.native.build import library_path
 from model.batch import BatchRow
 from model.compiled import commission as ordering
 from model.compiled.commission import commission
@@ -24,6 +23,7 @@ from model.config import CompileMode, Device, EngineConfig
 from model.few_rows import speed_up
 from model.kv_cache import KVCache
 from model.messages import CompiledState
+from model.native.build import library_path
 from model.quantization import Plan, quantize_model
 from model.quantized_linear import products_of
 from model.runner import ModelRunner, ModelShape

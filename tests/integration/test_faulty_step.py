@@ -5,10 +5,10 @@ import shutil
 
 import pytest
 
-from model.attention.native.build import library_path
 from model.config import AttentionName, CompileMode, Device, EngineConfig, Mode, SamplingParams
 from model.engine import Engine
 from model.messages import CompiledState, GenerationDelta, GenerationRequest
+from model.native.build import library_path
 from tests.support.native_kernels import native_ops
 from tests.support.tiny_folder import save_tiny_model
 

@@ -5,9 +5,9 @@ from contextlib import contextmanager
 
 import torch
 
-from model.attention.cpu import NativeOps
-from model.attention.native.build import load_ops
 from model.config import EngineConfig
+from model.native.build import load_ops
+from model.native.operators import NativeOps
 
 
 def native_ops() -> NativeOps:

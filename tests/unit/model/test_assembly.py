@@ -17,11 +17,11 @@ from model.assembly import (
     choose_dtype,
     choose_num_blocks,
 )
-from model.attention.native.build import NativeBuildError
 from model.config import AttentionName, Device, EngineConfig, Mode, SamplingParams
 from model.detokenizer import ReplyText
 from model.errors import ModelLoadError
 from model.messages import GenerationFinished, GenerationRequest
+from model.native.build import NativeBuildError
 from tests.support.text_tokenizers import SAMPLES, byte_level, metaspace, sentencepiece_like
 from tests.support.tiny_folder import save_tiny_model
 

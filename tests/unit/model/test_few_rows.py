@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from model.attention.cpu import levels
 from model.few_rows import MAX_ROWS, speed_up
+from model.native.operators import levels
 from tests.support.native_kernels import native_ops, threads
 
 sizes = st.sampled_from([1, 2, 3, 15, 16, 31, 33, 64, 100, 576])

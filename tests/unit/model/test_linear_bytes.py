@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from model import quantized_linear
-from model.attention.cpu import levels
+from model.native.operators import levels
 from model.packed_weights import GROUP, Codes, pack, quantize
 from model.quantized_linear import MAX_FLOAT_ROWS, MAX_ROWS, product_of, quantize_layer
 from tests.support.native_kernels import native_ops, threads

@@ -9,11 +9,11 @@ from transformers import AutoModelForCausalLM, GPT2Config
 
 from model import quantization
 from model.assembly import assemble
-from model.attention.native.build import NativeBuildError
 from model.config import Device, EngineConfig, Mode, Quantization
 from model.errors import ModelLoadError
 from model.gguf import PACKED
 from model.messages import EngineInfo
+from model.native.build import NativeBuildError
 from model.packed_weights import bits_of
 from model.provision import obtain
 from model.quantization import Plan, plan_quantization, quantize_model

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from model.attention.cpu import levels
+from model.native.operators import levels
 from model.packed_weights import GROUP, Codes, pack, quantize
 from model.quantized_linear import MAX_FLOAT_ROWS, Product, product_of, quantize_layer
 from tests.support.native_kernels import native_ops, threads

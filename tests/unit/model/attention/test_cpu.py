@@ -7,10 +7,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from model.attention.base import AttentionSpec
-from model.attention.cpu import CpuBackend, levels
+from model.attention.cpu import CpuBackend
 from model.attention.reference import ReferenceBackend
 from model.batch import Batch, BatchRow
 from model.kv_cache import KVCache, KVShape
+from model.native.operators import levels
 from tests.support.attention_cases import assert_close, shapes, specs, thorough
 from tests.support.native_kernels import native_ops, threads
 from tests.support.paged_steps import CPU, PagedStep, Shape

@@ -1,11 +1,14 @@
-"""Records that are read together, by two threads: those before the first that is not right."""
+"""Records that are read together: those before the first that is not right, whoever copies."""
 
 from contextlib import suppress
+from functools import partial
 
 import pytest
 
 from model.tiers.base import RecordLostError
+from model.tiers.copies import CompiledCopier, PlainCopier
 from model.tiers.cpu import CpuStorage, slot_bytes
+from tests.support.native_kernels import native_ops
 from tests.support.tier_records import BLOCK_BYTES, IDENTITY, key, payload, record
 
 SLOT = slot_bytes(IDENTITY)
@@ -17,9 +20,10 @@ def memory():
     return bytearray(NUM_SLOTS * SLOT)
 
 
-@pytest.fixture
-def tier(memory):
-    storage = CpuStorage(IDENTITY, len(memory), memoryview(memory))
+@pytest.fixture(params=["plain", "compiled"])
+def tier(memory, request):
+    copier = PlainCopier if request.param == "plain" else partial(CompiledCopier, native_ops())
+    storage = CpuStorage(IDENTITY, len(memory), memoryview(memory), copier)
     storage.open()
     yield storage
     storage.close()

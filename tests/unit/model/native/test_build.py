@@ -6,8 +6,8 @@ import sys
 import pytest
 import torch
 
-from model.attention.native import build
-from model.attention.native.build import (
+from model.native import build
+from model.native.build import (
     NativeBuildError,
     compile_once,
     library_path,
@@ -86,7 +86,7 @@ def test_of_two_processes_one_compiles(only_program, tmp_path):
     log = tmp_path / "log"
     folder = only_program("c++", COMPILER.format(log=log))
     program = (
-        "import sys; from pathlib import Path; from model.attention.native.build import *;"
+        "import sys; from pathlib import Path; from model.native.build import *;"
         "sys.stdin.readline(); compile_once(Path(sys.argv[1]), print)"
     )
     processes = [

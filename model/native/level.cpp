@@ -1,6 +1,7 @@
 // One level of instruction sets: all kernels, compiled with its flags, LEVEL naming it.
 
 #include "attend.h"
+#include "copying.h"
 #include "linear.h"
 #include "quantized.h"
 #include "tiles.h"
@@ -31,5 +32,6 @@ const Level LEVEL_NAME(LEVEL) = {
     {fill_tile<float>, fill_tile<BFloat16>},
     {{multiply_tiles<4, float>, multiply_tiles<4, BFloat16>},
      {multiply_tiles<8, float>, multiply_tiles<8, BFloat16>}},
+    copy_with_checksum,
 };
 }  // namespace splice

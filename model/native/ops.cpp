@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "buffer.h"
+#include "copies.h"
 #include "levels.h"
 #include "packed_products.h"
 #include "products.h"
@@ -290,6 +291,8 @@ STABLE_TORCH_LIBRARY(SPLICE_NAMESPACE, library) {
       "int level) -> Tensor");
   library.def(
       "linears(Tensor input, Tensor[] parameters, int[] sizes, int max_rows, int level) -> Tensor");
+  library.def(
+      "copy(Tensor(a!) checksums, Tensor addresses, int num_bytes, int level) -> ()");
   library.def("level_names() -> str");
 }
 
@@ -300,6 +303,7 @@ STABLE_TORCH_LIBRARY_IMPL(SPLICE_NAMESPACE, CPU, library) {
   library.impl("unpack", TORCH_BOX(&splice::unpack));
   library.impl("attend_step", TORCH_BOX(&splice::attend_step));
   library.impl("linears", TORCH_BOX(&splice::linears));
+  library.impl("copy", TORCH_BOX(&splice::copy));
 }
 
 STABLE_TORCH_LIBRARY_IMPL(SPLICE_NAMESPACE, CompositeExplicitAutograd, library) {

@@ -19,7 +19,7 @@ from pathlib import Path
 import filelock
 import torch
 
-from model.attention.cpu import NativeOps
+from model.native.operators import NativeOps
 
 _SOURCES = Path(__file__).parent
 _TORCH = Path(torch.__file__).parent
