@@ -27,6 +27,7 @@ from model.kv_cache import KVCache
 from model.matcher import Grammars
 from model.messages import EngineInfo
 from model.native.build import NativeBuildError, load_ops
+from model.native.copier import CompiledCopier
 from model.ports import CoreLimits, Tokenizer
 from model.prefix_index import BlockHasher
 from model.provision import obtain
@@ -34,7 +35,7 @@ from model.quantization import Plan, plan_quantization, quantize_model
 from model.runner import ModelRunner, ModelShape
 from model.self_check import check_answers
 from model.tier_assembly import Surroundings, build_tiers
-from model.tiers.copies import CompiledCopier, Copier, PlainCopier
+from model.tiers.copies import Copier, PlainCopier
 from model.weights import (
     eos_token_ids,
     fingerprint,

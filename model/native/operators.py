@@ -6,8 +6,8 @@ from typing import Protocol
 import torch
 
 from model.few_rows import LinearOps
+from model.native.copier import CopyOps
 from model.quantized_linear import QuantizedOps
-from model.tiers.copies import CopyOps
 
 
 class NativeOps(LinearOps, QuantizedOps, CopyOps, Protocol):

@@ -1,8 +1,8 @@
 """Copies of many blocks from memory to memory, each with the checksum of what has arrived.
 
-Memory gives more than one thread can take, so a second one helps. Compiled, the two need the
-interpreter not at all and read each byte once; in Python they hold each other up by its lock, and
-read what they copied a second time.
+Memory gives more than one thread can take, so a second one helps. In Python the two hold each
+other up by the interpreter's lock, and read what they copied a second time; `native.copier` needs
+neither.
 
 Invariants:
     nobody writes to the targets any more when `copy` returns
@@ -10,18 +10,14 @@ Invariants:
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from ctypes import addressof, c_char
 from typing import Protocol
 
 import numpy as np
-import torch
 
-from model.tiers.records import CHECKSUM_BYTES, checksum
+from model.tiers.records import checksum
 
 _MIN_SHARED = 4
 """So few blocks are copied before a second thread has woken."""
-_MIN_COMPILED_BYTES = 241
-"""XXH3 has other ways for shorter ones, which no block is."""
 
 
 class Copier(Protocol):
@@ -35,40 +31,6 @@ class Copier(Protocol):
     def close(self) -> None:
         """Let the threads go."""
         ...
-
-
-class CopyOps(Protocol):
-    """What the compiled operators have of it."""
-
-    def copy(
-        self, checksums: torch.Tensor, addresses: torch.Tensor, num_bytes: int, level: int
-    ) -> None:
-        """From the first to the second of each pair of `addresses` `[n, 2]` int64, `num_bytes`
-        each, more than 240; `checksums` `[n, 16]` uint8 are XXH3's of the copies."""
-        ...
-
-
-class CompiledCopier:
-    """By the compiled operator."""
-
-    def __init__(self, ops: CopyOps) -> None:
-        self._ops = ops
-
-    def copy(self, sources: Sequence[memoryview], targets: Sequence[memoryview]) -> list[bytes]:
-        """See `Copier`."""
-        if not sources:
-            return []
-        num_bytes = sources[0].nbytes
-        if num_bytes < _MIN_COMPILED_BYTES:
-            return [_copied(*pair) for pair in zip(sources, targets, strict=True)]
-        pairs = zip(map(_address, sources), map(_address, targets), strict=True)
-        checksums = torch.empty(len(sources), CHECKSUM_BYTES, dtype=torch.uint8)
-        self._ops.copy(checksums, torch.tensor(list(pairs)), num_bytes, -1)
-        found = checksums.numpy().tobytes()
-        return [found[i : i + CHECKSUM_BYTES] for i in range(0, len(found), CHECKSUM_BYTES)]
-
-    def close(self) -> None:
-        """There are none between two calls."""
 
 
 class PlainCopier:
@@ -85,7 +47,7 @@ class PlainCopier:
 
         def work() -> None:
             for i in places:
-                checksums[i] = _copied(*pairs[i])
+                checksums[i] = copied(*pairs[i])
 
         helping = self._helper.submit(work) if len(pairs) >= _MIN_SHARED else None
         try:
@@ -100,11 +62,8 @@ class PlainCopier:
         self._helper.shutdown()
 
 
-def _copied(source: memoryview, target: memoryview) -> bytes:
+def copied(source: memoryview, target: memoryview) -> bytes:
+    """Copy one; the checksum of the copy."""
     # Not by the views themselves, which would keep all other threads waiting.
     np.copyto(np.frombuffer(target, np.uint8), np.frombuffer(source, np.uint8))
     return checksum(target)
-
-
-def _address(view: memoryview) -> int:
-    return addressof(c_char.from_buffer(view))

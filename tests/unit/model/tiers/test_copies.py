@@ -7,8 +7,9 @@ import pytest
 import torch
 import xxhash
 
+from model.native.copier import CompiledCopier
 from model.native.operators import levels
-from model.tiers.copies import CompiledCopier, PlainCopier
+from model.tiers.copies import PlainCopier
 from tests.support.native_kernels import native_ops
 
 BLOCK_BYTES = 368_640

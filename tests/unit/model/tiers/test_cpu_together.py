@@ -5,8 +5,9 @@ from functools import partial
 
 import pytest
 
+from model.native.copier import CompiledCopier
 from model.tiers.base import RecordLostError
-from model.tiers.copies import CompiledCopier, PlainCopier
+from model.tiers.copies import PlainCopier
 from model.tiers.cpu import CpuStorage, slot_bytes
 from tests.support.native_kernels import native_ops
 from tests.support.tier_records import BLOCK_BYTES, IDENTITY, key, payload, record

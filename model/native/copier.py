@@ -1,0 +1,52 @@
+"""Copies by the compiled operator: two threads that need the interpreter not at all read each byte
+once, for the copy and for its checksum."""
+
+from collections.abc import Sequence
+from ctypes import addressof, c_char
+from typing import Protocol
+
+import torch
+
+from model.tiers.copies import copied
+from model.tiers.records import CHECKSUM_BYTES
+
+_MIN_BYTES = 241
+"""XXH3 has other ways for shorter ones, which no block is."""
+
+
+class CopyOps(Protocol):
+    """What the compiled operators have of it."""
+
+    def copy(
+        self, checksums: torch.Tensor, addresses: torch.Tensor, num_bytes: int, level: int
+    ) -> None:
+        """From the first to the second of each pair of `addresses` `[n, 2]` int64, `num_bytes`
+        each, more than 240; `checksums` `[n, 16]` uint8 are XXH3's of the copies."""
+        ...
+
+
+class CompiledCopier:
+    """A `tiers.copies.Copier`."""
+
+    def __init__(self, ops: CopyOps) -> None:
+        self._ops = ops
+
+    def copy(self, sources: Sequence[memoryview], targets: Sequence[memoryview]) -> list[bytes]:
+        """See `Copier`."""
+        if not sources:
+            return []
+        num_bytes = sources[0].nbytes
+        if num_bytes < _MIN_BYTES:
+            return [copied(*pair) for pair in zip(sources, targets, strict=True)]
+        pairs = zip(map(_address, sources), map(_address, targets), strict=True)
+        checksums = torch.empty(len(sources), CHECKSUM_BYTES, dtype=torch.uint8)
+        self._ops.copy(checksums, torch.tensor(list(pairs)), num_bytes, -1)
+        found = checksums.numpy().tobytes()
+        return [found[i : i + CHECKSUM_BYTES] for i in range(0, len(found), CHECKSUM_BYTES)]
+
+    def close(self) -> None:
+        """There are no threads between two calls."""
+
+
+def _address(view: memoryview) -> int:
+    return addressof(c_char.from_buffer(view))
