@@ -12,6 +12,8 @@ from typing import Final
 
 from aiohttp import web
 
+from app.peer import beside
+
 PERIOD_S: Final = 10.0
 
 
@@ -21,10 +23,8 @@ async def trim_heap(app: web.Application) -> AsyncIterator[None]:
     if trim is None:
         yield
         return
-    async with asyncio.TaskGroup() as tasks:
-        trimming = tasks.create_task(_trim_regularly(trim))
+    async with beside(_trim_regularly(trim)):
         yield
-        trimming.cancel()
 
 
 def _malloc_trim() -> Callable[[ctypes.c_size_t], int] | None:
@@ -35,5 +35,6 @@ def _malloc_trim() -> Callable[[ctypes.c_size_t], int] | None:
 async def _trim_regularly(trim: Callable[[ctypes.c_size_t], int]) -> None:
     while True:
         await asyncio.sleep(PERIOD_S)
-        # A few milliseconds for a hundred megabytes, in which only who allocates waits.
+        # Two to ten milliseconds for a hundred megabytes, in which whoever allocates waits, the
+        # event loop too: often, so that each time it is little.
         await asyncio.to_thread(trim, ctypes.c_size_t(0))

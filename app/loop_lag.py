@@ -11,16 +11,15 @@ from typing import Final
 from aiohttp import web
 
 from app.keys import METRICS
+from app.peer import beside
 
 PERIOD_S: Final = 0.05
 
 
 async def watch_loop(app: web.Application) -> AsyncIterator[None]:
     """Count the loop's lateness in the metrics, while the application runs."""
-    async with asyncio.TaskGroup() as tasks:
-        watching = tasks.create_task(_watch(app))
+    async with beside(_watch(app)):
         yield
-        watching.cancel()
 
 
 async def _watch(app: web.Application) -> None:

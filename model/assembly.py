@@ -3,6 +3,7 @@ engine's process.
 """
 
 import logging
+import sys
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -259,7 +260,7 @@ def build_core(
         ) from exc
     compiled = commission(config, model, shape, backend, identity)
     runner = ModelRunner(model, shape.windows, cache, backend, compiled)
-    around = Surroundings(time.monotonic, time.time, wake, _copier_beside(backend))
+    around = Surroundings(time.monotonic, time.time, wake, partial(choose_copier, config))
     setup = build_tiers(config, hasher, runner, around)
     if config.poison_blocks:
         cache.poison()
@@ -278,8 +279,15 @@ def build_core(
     )
 
 
-def _copier_beside(backend: AttentionBackend) -> Callable[[], Copier]:
-    return partial(CompiledCopier, backend.ops) if isinstance(backend, CpuBackend) else PlainCopier
+def choose_copier(config: EngineConfig) -> Copier:
+    """What copies memory to memory: the compiled operator, where the kernels can be had."""
+    if sys.byteorder == "big":
+        return PlainCopier()  # the operator's checksums would be others
+    try:
+        return CompiledCopier(load_ops(config.native_dir, logger.info))
+    except NativeBuildError as exc:
+        logger.info("the tiers copy by Python, which is slower: %s", exc)
+        return PlainCopier()
 
 
 def choose_num_blocks(config: EngineConfig, device: torch.device, block_bytes: int) -> int:

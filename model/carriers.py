@@ -28,7 +28,7 @@ _MAX_BLOCKS = 32
 _BUFFER_BYTES = 32 << 20
 """What a batch takes up on either side: enough that starting a copy costs nothing beside it."""
 _IN_PLACE_BYTES = 64 << 20
-"""Two threads who share a batch meet at its end, and the second is woken for each, so few are
+"""Two threads who share a batch meet at its end, and the second is begun for each, so few are
 quickest; but what is given up in the middle of one is lost."""
 
 

@@ -5,6 +5,8 @@ chunks, of whoever runs. A sequence that waits is let in as soon as its prompt's
 of the waiting, the owner with the fewest running sequences is served first, and for one owner the
 one that came first. Whose chunks come first is another question: of each owner the shortest, so
 that a new turn doesn't wait behind somebody's long text, but the oldest always gets its share.
+Where a second one's rows take longer than a step costs, they wait for the next step: computed
+together, both would come as late as the later one does now.
 When blocks run out the youngest running sequence is preempted: its blocks are taken away and it
 waits, ahead of everything younger, to compute again what can't be found in the prefix index.
 
@@ -127,9 +129,12 @@ class Scheduler:
         oldest = min(prompts, key=_age)
         shares = [(oldest, _OLDEST_SHARE), *((s, 1.0) for s in _shortest_first(prompts))]
         num_planned = Counter[str]()
-        for sequence, share in shares:
+        for place, (sequence, share) in enumerate(shares):
             start = sequence.num_computed_tokens + num_planned[sequence.id]
             num_tokens = room.fit(start, sequence.num_tokens - start, share)
+            # The oldest has its share by now, and the shortest all that it can get.
+            if place > 1 and room.is_better_apart(start, num_tokens):
+                continue
             room.take(start, num_tokens)
             num_planned[sequence.id] += num_tokens
         for sequence in prompts:

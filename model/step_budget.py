@@ -17,6 +17,8 @@ from model.costs import num_pairs
 LEAST_ROWS = 8
 """A step that computes prompts at all computes so many rows: fewer hardly cost less."""
 
+_ROWS_APART = 32
+"""Fewer never wait for a step of their own, whatever the times say."""
 _MARGIN = 0.9
 """Of the bound that is planned with; the rest is for what differs from step to step."""
 _PROMPT_SHARE = 0.5
@@ -171,12 +173,16 @@ def _solve(rows: list[list[float]]) -> list[float]:
 
 
 class Room:
-    """What one step has left for prompts: `num_rows`, and seconds."""
+    """What one step has left for prompts: `num_rows`, and seconds. Without prompts it would take
+    `alone_s`."""
 
-    def __init__(self, times: StepTimes, num_rows: int, seconds: float) -> None:
+    def __init__(
+        self, times: StepTimes, num_rows: int, seconds: float, alone_s: float = 0.0
+    ) -> None:
         self.num_rows = num_rows
         self._times = times
         self._seconds = seconds
+        self._alone_s = alone_s
         self._is_untouched = True
 
     def fit(self, start: int, num_wanted: int, share: float = 1.0) -> int:
@@ -197,6 +203,11 @@ class Room:
             else:
                 high = middle
         return low
+
+    def is_better_apart(self, start: int, num_rows: int) -> bool:
+        """Whether these rows would make those that are planned wait longer than a step of their own
+        costs: the others' first tokens come sooner then, and these hardly later."""
+        return num_rows >= _ROWS_APART and self._times.rows_s(start, num_rows) > self._alone_s
 
     def take(self, start: int, num_rows: int) -> None:
         """So many rows, the first at position `start`, are planned."""
@@ -225,7 +236,7 @@ class StepBudget:
         bound_s = self._max_itl_s * (1.0 if num_replies else _ALONE)
         seconds = max(_MARGIN * bound_s - alone_s, _PROMPT_SHARE * alone_s)
         trusted = max(_TRUSTED_ROWS, int(_TRUSTED_GROWTH * self._most_rows))
-        return Room(self._times, min(num_rows, trusted), seconds)
+        return Room(self._times, min(num_rows, trusted), seconds, alone_s)
 
     def observe(self, work: StepWork, seconds: float) -> bool:
         """Learn from a step; whether it kept replies waiting for longer than they should."""

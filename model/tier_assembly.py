@@ -20,7 +20,7 @@ from model.spills import SpillConfig
 from model.tiering import TierSetup
 from model.tiers.base import Identity, Record, Storage, TierError
 from model.tiers.cipher import Cipher
-from model.tiers.copies import Copier, PlainCopier
+from model.tiers.copies import Copier
 from model.tiers.cpu import CpuStorage
 from model.tiers.disk import DiskStorage
 from model.tiers.foreign import ForeignFolders
@@ -46,7 +46,7 @@ class Surroundings:
     clock: Callable[[], float]
     wall_clock: Callable[[], float]
     wake: Callable[[], None]
-    make_copier: Callable[[], Copier] = PlainCopier
+    make_copier: Callable[[], Copier]
 
 
 def build_tiers(

@@ -24,7 +24,7 @@ from model.native.operators import NativeOps
 _SOURCES = Path(__file__).parent
 _TORCH = Path(torch.__file__).parent
 _COMPILERS = ("c++", "g++", "clang++")
-_FLAGS = "-std=c++20 -O3 -fPIC -w -ffp-contract=fast -fno-math-errno -fno-trapping-math"
+_FLAGS = "-std=c++20 -O3 -fPIC -pthread -w -ffp-contract=fast -fno-math-errno -fno-trapping-math"
 _AVX512 = "-mfma -mavx512f -mavx512bw -mavx512vl -mavx512dq"
 _LEVELS = {
     "portable": "",
@@ -157,7 +157,7 @@ def _compile(source: str, output: Path, flags: Sequence[str]) -> _Job:
 
 def _link(objects: Sequence[Path], output: Path) -> _Job:
     libraries = (f"-L{_TORCH / 'lib'}", "-ltorch_cpu", "-lc10")
-    return _Job(("-shared", *map(str, objects), "-o", str(output), *libraries), output)
+    return _Job(("-shared", "-pthread", *map(str, objects), "-o", str(output), *libraries), output)
 
 
 def _run(compiler: str, jobs: Sequence[_Job]) -> None:

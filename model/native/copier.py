@@ -1,5 +1,5 @@
-"""Copies by the compiled operator: two threads that need the interpreter not at all read each byte
-once, for the copy and for its checksum."""
+"""Copies by the compiled operator, which needs the interpreter not at all and reads each byte once,
+for the copy and for its checksum."""
 
 from collections.abc import Sequence
 from ctypes import addressof, c_char
@@ -11,7 +11,7 @@ from model.tiers.copies import copied
 from model.tiers.records import CHECKSUM_BYTES
 
 _MIN_BYTES = 241
-"""XXH3 has other ways for shorter ones, which no block is."""
+"""Blocks of a toy are smaller."""
 
 
 class CopyOps(Protocol):
@@ -21,7 +21,7 @@ class CopyOps(Protocol):
         self, checksums: torch.Tensor, addresses: torch.Tensor, num_bytes: int, level: int
     ) -> None:
         """From the first to the second of each pair of `addresses` `[n, 2]` int64, `num_bytes`
-        each, more than 240; `checksums` `[n, 16]` uint8 are XXH3's of the copies."""
+        each, at least 241; `checksums` `[n, 16]` uint8 are XXH3's of the copies."""
         ...
 
 
@@ -36,6 +36,8 @@ class CompiledCopier:
         if not sources:
             return []
         num_bytes = sources[0].nbytes
+        if any(view.nbytes != num_bytes for view in (*sources, *targets)):
+            raise ValueError("copies of different sizes")  # before anything is overwritten
         if num_bytes < _MIN_BYTES:
             return [copied(*pair) for pair in zip(sources, targets, strict=True)]
         pairs = zip(map(_address, sources), map(_address, targets), strict=True)

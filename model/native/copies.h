@@ -1,11 +1,12 @@
-// Copies as a torch operator: whoever calls it and a second thread take one after the other, and
-// neither needs the interpreter meanwhile.
+// Copies as a torch operator: whoever calls it and, where there is much to copy, a second thread each
+// take the next that nobody has, and neither needs the interpreter meanwhile.
 
 #pragma once
 
 #include <pthread.h>
 #include <sched.h>
 #include <torch/csrc/stable/tensor.h>
+#include <torch/headeronly/util/Exception.h>
 
 #include <atomic>
 #include <memory>
@@ -14,17 +15,18 @@
 
 namespace splice {
 
-constexpr int64_t kSharedBytes = 32 << 20;  // one that slept begins later than these are copied
+constexpr int64_t kSharedBytes = 32 << 20;  // of fewer, a thread that is begun now would find none left
+constexpr int64_t kLeastBytes = 241;        // XXH3 has other ways for shorter ones
 
 // What is to be copied, for whoever is free; outlives a thread that begins too late for any of it.
-class Copies {
+class CopyJob {
  public:
   // From the first to the second of each pair of addresses.
-  Copies(const Level& level, const int64_t* pairs, int64_t count, int64_t num_bytes,
-         uint8_t* checksums)
+  CopyJob(const Level& level, const int64_t* pairs, int64_t count, int64_t num_bytes,
+          uint8_t* checksums)
       : level_(level), pairs_(pairs), count_(count), num_bytes_(num_bytes), checksums_(checksums) {}
 
-  void work() {
+  void copy_what_is_left() {
     for (int64_t i = next_++; i < count_; i = next_++) {
       level_.copy(reinterpret_cast<char*>(pairs_[2 * i + 1]),
                   reinterpret_cast<const char*>(pairs_[2 * i]), num_bytes_, checksums_ + 16 * i);
@@ -32,7 +34,7 @@ class Copies {
     }
   }
 
-  void wait() const {
+  void wait_until_done() const {
     for (int64_t done = num_done_; done < count_; done = num_done_) num_done_.wait(done);
   }
 
@@ -44,41 +46,69 @@ class Copies {
   std::atomic<int64_t> next_{0}, num_done_{0};
 };
 
-inline void* help(void* copies) {
-  std::unique_ptr<std::shared_ptr<Copies>> own(static_cast<std::shared_ptr<Copies>*>(copies));
-  (*own)->work();
-  return nullptr;
-}
-
-// Lets another thread work too, if the process may have one. It is kept off this thread's processor:
-// a virtual machine's idle one counts as taken, so that the system would have both threads on one.
-inline void let_another_help(const std::shared_ptr<Copies>& copies) {
-  pthread_attr_t attributes;
-  if (pthread_attr_init(&attributes) != 0) return;
-  pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-#if defined(__linux__)
-  cpu_set_t others;
-  if (sched_getaffinity(0, sizeof(others), &others) == 0 && CPU_COUNT(&others) > 1) {
-    CPU_CLR(sched_getcpu(), &others);
-    pthread_attr_setaffinity_np(&attributes, sizeof(others), &others);
+// A thread that copies too. It is begun on another processor than this one: a virtual machine's idle
+// one counts as taken, so that the system would begin both on one, the second behind the first.
+class Helper {
+ public:
+  // None, if the process may have no more threads or no other processor.
+  static void begin(const std::shared_ptr<CopyJob>& job) {
+    pthread_attr_t attributes;
+    if (pthread_attr_init(&attributes) != 0) return;
+    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+    auto helper = std::make_unique<Helper>(job);
+    pthread_t thread;
+    if (helper->choose_processors(attributes) &&
+        pthread_create(&thread, &attributes, run, helper.get()) == 0)
+      helper.release();
+    pthread_attr_destroy(&attributes);
   }
-#endif
-  auto own = std::make_unique<std::shared_ptr<Copies>>(copies);
-  pthread_t thread;
-  if (pthread_create(&thread, &attributes, help, own.get()) == 0) own.release();
-  pthread_attr_destroy(&attributes);
-}
 
-// From the first to the second of each pair of `addresses` [n, 2], `num_bytes` each, more than 240;
-// `checksums` [n, 16] are those of the copies.
+  explicit Helper(const std::shared_ptr<CopyJob>& job) : job_(job) {}
+
+ private:
+  static void* run(void* begun) {
+    std::unique_ptr<Helper> helper(static_cast<Helper*>(begun));
+#if defined(__GLIBC__)
+    // It may go wherever it gets on from here.
+    pthread_setaffinity_np(pthread_self(), sizeof(all_), &helper->all_);
+#endif
+    helper->job_->copy_what_is_left();
+    return nullptr;
+  }
+
+  bool choose_processors(pthread_attr_t& attributes) {
+#if defined(__GLIBC__)
+    if (sched_getaffinity(0, sizeof(all_), &all_) != 0) return false;
+    cpu_set_t others = all_;
+    CPU_CLR(sched_getcpu(), &others);
+    return CPU_COUNT(&others) > 0 &&
+           pthread_attr_setaffinity_np(&attributes, sizeof(others), &others) == 0;
+#else
+    return true;
+#endif
+  }
+
+  std::shared_ptr<CopyJob> job_;
+#if defined(__GLIBC__)
+  cpu_set_t all_;
+#endif
+};
+
+// From the first to the second of each pair of `addresses` [n, 2], `num_bytes` each; `checksums`
+// [n, 16] are those of the copies.
 inline void copy(torch::stable::Tensor checksums, const torch::stable::Tensor addresses,
                  int64_t num_bytes, int64_t level) {
-  auto copies = std::make_shared<Copies>(
-      level_of(level), static_cast<const int64_t*>(addresses.data_ptr()), addresses.size(0),
-      num_bytes, static_cast<uint8_t*>(checksums.data_ptr()));
-  if (addresses.size(0) * num_bytes >= kSharedBytes) let_another_help(copies);
-  copies->work();
-  copies->wait();
+  STD_TORCH_CHECK(num_bytes >= kLeastBytes, "copies of at least 241 bytes");
+  int64_t count = addresses.size(0);
+  STD_TORCH_CHECK(addresses.numel() == 2 * count && checksums.numel() == 16 * count &&
+                      addresses.is_contiguous() && checksums.is_contiguous(),
+                  "two addresses and a checksum for each copy");
+  auto job = std::make_shared<CopyJob>(
+      level_of(level), static_cast<const int64_t*>(addresses.data_ptr()), count, num_bytes,
+      static_cast<uint8_t*>(checksums.data_ptr()));
+  if (count > 1 && count * num_bytes >= kSharedBytes) Helper::begin(job);
+  job->copy_what_is_left();
+  job->wait_until_done();
 }
 
 }  // namespace splice

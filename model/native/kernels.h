@@ -141,7 +141,7 @@ struct Level {
   // Blocks of outputs `begin` to `end`; [4 or 8 bits][float or bfloat16].
   void (*multiply_tiles[2][2])(const PackedLayer&, const Tiles&, int64_t begin, int64_t end,
                                void* scratch);
-  // More than 240 bytes, and the XXH3 checksum of 16 bytes that they have.
+  // At least 241 bytes, and the XXH3 checksum of 16 that they have.
   void (*copy)(char* to, const char* from, int64_t num_bytes, uint8_t* checksum);
 };
 

@@ -1,10 +1,10 @@
 // One level of instruction sets: all kernels, compiled with its flags, LEVEL naming it.
 
 #include "attend.h"
-#include "copying.h"
 #include "linear.h"
 #include "quantized.h"
 #include "tiles.h"
+#include "xxh3.h"
 
 namespace {
 

@@ -214,8 +214,10 @@ class CpuStorage:
 
     def read(self, record: Record, into: memoryview) -> None:
         """Copy a block's bytes out and verify the copy. Any thread may read."""
-        for _ in self.read_all([record], [into]):
-            pass
+        with self._lock:  # from the look to the loss: who writes meanwhile waits
+            (is_right,) = self._copy_out([record], [into])
+            if not is_right:
+                self._lose(record)
 
     def read_all(self, records: Sequence[Record], into: Sequence[memoryview]) -> Iterator[None]:
         """All of them at once, and then yield for each."""

@@ -48,16 +48,19 @@ class Observed:
     """What was measured of the server over its lives."""
 
     rss_by_life: list[list[int]] = field(default_factory=list)
+    rss_of_lasting: list[list[int]] = field(default_factory=list)
     lag_counts: dict[float, float] = field(default_factory=dict)
     num_slow_readers: float = 0
     ran_ns: int = 0
     waited_ns: int = 0
 
     @asynccontextmanager
-    async def life(self, server: ScriptedServer) -> AsyncIterator[None]:
+    async def life(self, server: ScriptedServer, duration_s: float) -> AsyncIterator[None]:
         """Sample the memory until the body ends, then read the counters and the kernel's times."""
         samples: list[int] = []
         self.rss_by_life.append(samples)
+        if duration_s >= LASTING_S:
+            self.rss_of_lasting.append(samples)
         async with asyncio.TaskGroup() as tasks:
             sampling = tasks.create_task(_sample(server.process, samples))
             yield
@@ -96,8 +99,7 @@ class Observed:
 
     def growths(self) -> list[int]:
         """Bytes between the second and the last quarter of each life that was long enough."""
-        lasting = [rss for rss in self.rss_by_life if len(rss) * SAMPLE_S >= 0.9 * LASTING_S]
-        return [_quarter(rss, 3) - _quarter(rss, 1) for rss in lasting]
+        return [_quarter(rss, 3) - _quarter(rss, 1) for rss in self.rss_of_lasting]
 
 
 def _quarter(rss: Sequence[int], number: int) -> int:
@@ -120,7 +122,7 @@ async def _live_through(
 ) -> None:
     """Let the server live so long and end so, one life after another; the last is left running."""
     for duration_s, end in lives:
-        async with observed.life(server):
+        async with observed.life(server, duration_s):
             await asyncio.sleep(duration_s)
             if end == ENGINE:
                 server.process.children()[0].kill()

@@ -4,7 +4,7 @@ by cursor, pages that are reloaded, peers that send and never read, peers that t
 Each page keeps a transcript of what it was shown. The engine behind is `scripted_worker`: the only
 reply of n tokens is the numbers below n, so a token lost or shown twice is seen at once.
 
-Chats are of a length that people's are of, so that what the server keeps of each is soon as much as
+Chats are as long as people's, so that what the server keeps of each is soon as much as
 it will ever be, and memory that still grows then is memory that is lost.
 """
 

@@ -13,6 +13,7 @@ from model.assembly import (
     TextTokenizer,
     assemble,
     choose_backend,
+    choose_copier,
     choose_device,
     choose_dtype,
     choose_num_blocks,
@@ -22,6 +23,8 @@ from model.detokenizer import ReplyText
 from model.errors import ModelLoadError
 from model.messages import GenerationFinished, GenerationRequest
 from model.native.build import NativeBuildError
+from model.native.copier import CompiledCopier
+from model.tiers.copies import PlainCopier
 from tests.support.text_tokenizers import SAMPLES, byte_level, metaspace, sentencepiece_like
 from tests.support.tiny_folder import save_tiny_model
 
@@ -261,3 +264,24 @@ def test_a_space_in_front_is_made_up_for_no_tokenizer():
         token_ids = [word, *tokenizer.encode("are")]
         assert tokenizer.decode(token_ids).endswith("are")
         assert not tokenizer.decode(token_ids).endswith(" are")
+
+
+def test_memory_is_copied_by_the_kernels_or_where_there_are_none_by_python(monkeypatch):
+    assert isinstance(choose_copier(EngineConfig()), CompiledCopier)
+
+    def cannot(*_):
+        raise NativeBuildError("no C++ compiler")
+
+    monkeypatch.setattr(assembly, "load_ops", cannot)
+    plain = choose_copier(EngineConfig())
+    plain.close()
+
+    assert isinstance(plain, PlainCopier)
+
+
+def test_a_big_endian_machine_copies_by_python(monkeypatch):
+    monkeypatch.setattr(assembly.sys, "byteorder", "big")
+    plain = choose_copier(EngineConfig())
+    plain.close()
+
+    assert isinstance(plain, PlainCopier)

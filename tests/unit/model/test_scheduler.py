@@ -122,6 +122,36 @@ def test_steps_that_leave_prompts_waiting_for_the_time_s_sake_are_counted():
     assert bench.scheduler.num_held_steps >= 30
 
 
+def seconds(work):
+    """Of a machine where a step costs what 40 rows cost."""
+    return 0.04 + 0.001 * work.num_rows
+
+
+def test_prompts_that_come_together_are_computed_one_by_one_where_rows_are_dear():
+    bench = Bench(num_blocks=9999, token_budget=500, max_itl_s=0.5, machine=seconds)
+    for i in range(8):
+        bench.add(f"before{i}", 20 + 10 * i)
+    while any(s.num_computed_tokens < s.num_prompt_tokens for s in bench.sequences.values()):
+        bench.step()
+    for name in list(bench.sequences):
+        bench.scheduler.remove(bench.sequences[name])
+
+    for i in range(3):
+        bench.add(f"long{i}", 90)
+    for i in range(3):
+        bench.add(f"short{i}", 16)
+
+    begun: dict[str, int] = {}
+    for number in range(5):
+        bench.step()
+        for name, sequence in bench.sequences.items():
+            if sequence.num_tokens > sequence.num_prompt_tokens:
+                begun.setdefault(name, number)
+
+    assert begun["short0"] == begun["short1"] == begun["short2"] == 0
+    assert begun["long0"] < begun["long1"] < begun["long2"]
+
+
 def test_no_step_has_more_rows_than_the_budget():
     bench = Bench(token_budget=4)
     for i in range(8):

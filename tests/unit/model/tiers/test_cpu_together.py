@@ -1,5 +1,7 @@
 """Records that are read together: those before the first that is not right, whoever copies."""
 
+import threading
+import time
 from contextlib import suppress
 from functools import partial
 
@@ -10,7 +12,14 @@ from model.tiers.base import RecordLostError
 from model.tiers.copies import PlainCopier
 from model.tiers.cpu import CpuStorage, slot_bytes
 from tests.support.native_kernels import native_ops
-from tests.support.tier_records import BLOCK_BYTES, IDENTITY, key, payload, record
+from tests.support.tier_records import (
+    BLOCK_BYTES,
+    IDENTITY,
+    key,
+    payload,
+    read_back,
+    record,
+)
 
 SLOT = slot_bytes(IDENTITY)
 NUM_SLOTS = 8
@@ -69,3 +78,46 @@ def test_of_many_together_those_before_a_missing_one_are_read(tier, missing):
 
     assert read_together(tier, range(NUM_SLOTS)) == [payload(i) for i in range(missing)]
     assert tier.used_bytes == (NUM_SLOTS - 1) * SLOT
+
+
+def test_a_record_that_is_written_while_somebody_finds_it_missing_stays(memory):
+    storage = CpuStorage(
+        IDENTITY, len(memory), memoryview(memory), lambda: WritesMeanwhile(storage)
+    )
+    storage.open()
+    storage._lock = GoesToWhoeverWaits()
+
+    with pytest.raises(RecordLostError):
+        read_back(storage, 0)
+    storage._copier.writing.join()
+
+    assert read_back(storage, 0) == payload(0)
+    storage.close()
+
+
+class WritesMeanwhile(PlainCopier):
+    """While the first reader is at it, another thread writes what that doesn't find."""
+
+    def __init__(self, storage):
+        super().__init__()
+        self.writing = threading.Thread(target=fill, args=(storage, [0]))
+
+    def copy(self, sources, targets):
+        if not self.writing.ident:
+            self.writing.start()
+            self.writing.join(0.1)
+        return super().copy(sources, targets)
+
+
+class GoesToWhoeverWaits:
+    """A lock that its last holder doesn't get again before others had it."""
+
+    def __init__(self):
+        self._lock = threading.Lock()
+
+    def __enter__(self):
+        self._lock.acquire()
+
+    def __exit__(self, *exc):
+        self._lock.release()
+        time.sleep(0.05)

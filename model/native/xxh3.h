@@ -135,7 +135,7 @@ inline void put_big_endian(uint8_t* to, uint64_t x) {
   for (int i = 0; i < 8; ++i) to[i] = uint8_t(x >> (56 - 8 * i));
 }
 
-// More than 240 bytes; their checksum is 16, in the order in which it is written out.
+// At least 241 bytes; their checksum is 16, in the order in which it is written out.
 inline void copy_with_checksum(char* to, const char* from, int64_t num_bytes, uint8_t* checksum) {
   Accumulators sums;
   int64_t num_stripes = (num_bytes - 1) / kStripe;
@@ -150,6 +150,7 @@ inline void copy_with_checksum(char* to, const char* from, int64_t num_bytes, ui
     }
     if (stripe % kBlockStripes == kBlockStripes - 1) sums.scramble();
   }
+  // The last stripe overlaps what was copied before, and its sum too must be of what has arrived.
   int64_t copied = num_stripes * kStripe, last = num_bytes - kStripe;
   __builtin_memcpy(to + copied, from + copied, num_bytes - copied);
   for (int i = 0; i < kParts; ++i)
