@@ -5,8 +5,8 @@ chunks, of whoever runs. A sequence that waits is let in as soon as its prompt's
 of the waiting, the owner with the fewest running sequences is served first, and for one owner the
 one that came first. Whose chunks come first is another question: of each owner the shortest, so
 that a new turn doesn't wait behind somebody's long text, but the oldest always gets its share.
-Where a second one's rows take longer than a step costs, they wait for the next step: computed
-together, both would come as late as the later one does now.
+Where an owner's second one's rows take longer than a step costs, they wait for the next step:
+computed together, both would come as late as the later one does now.
 When blocks run out the youngest running sequence is preempted: its blocks are taken away and it
 waits, ahead of everything younger, to compute again what can't be found in the prefix index.
 
@@ -127,13 +127,12 @@ class Scheduler:
         num_read = sum(s.sequence.num_tokens for s in plan.values())
         room = self._budget.open(len(plan), num_read)
         oldest = min(prompts, key=_age)
-        shares = [(oldest, _OLDEST_SHARE), *((s, 1.0) for s in _shortest_first(prompts))]
         num_planned = Counter[str]()
-        for place, (sequence, share) in enumerate(shares):
+        for sequence, share, rank in ((oldest, _OLDEST_SHARE, 0), *_shortest_first(prompts)):
             start = sequence.num_computed_tokens + num_planned[sequence.id]
             num_tokens = room.fit(start, sequence.num_tokens - start, share)
-            # The oldest has its share by now, and the shortest all that it can get.
-            if place > 1 and room.is_better_apart(start, num_tokens):
+            # An owner's second waits; whose first waited would wait for all of somebody else's.
+            if rank and room.is_better_apart(start, num_tokens):
                 continue
             room.take(start, num_tokens)
             num_planned[sequence.id] += num_tokens
@@ -205,12 +204,13 @@ def _age(sequence: Sequence) -> float:
     return sequence.arrived_s
 
 
-def _shortest_first(prompts: Iterable[Sequence]) -> list[Sequence]:
+def _shortest_first(prompts: Iterable[Sequence]) -> list[tuple[Sequence, float, int]]:
     """Each owner's shortest prompt, then each one's second, and so on; the shorter of those first,
-    and of two of a length the older."""
+    and of two of a length the older. Each with the share that it may have, all, and how many of its
+    owner's come before it."""
     ranks = Counter[str]()
     ranked: list[tuple[int, Sequence]] = []
     for sequence in sorted(prompts, key=lambda s: (s.num_uncomputed_tokens, s.arrived_s)):
         ranked.append((ranks[sequence.request.owner], sequence))
         ranks[sequence.request.owner] += 1
-    return [sequence for _, sequence in sorted(ranked, key=lambda pair: pair[0])]
+    return [(sequence, 1.0, rank) for rank, sequence in sorted(ranked, key=lambda pair: pair[0])]

@@ -152,6 +152,22 @@ def test_prompts_that_come_together_are_computed_one_by_one_where_rows_are_dear(
     assert begun["long0"] < begun["long1"] < begun["long2"]
 
 
+def test_nobody_s_first_prompt_waits_for_all_of_somebody_else_s():
+    bench = Bench(num_blocks=9999, token_budget=500, max_running=32, max_itl_s=0.5, machine=seconds)
+    for i in range(8):
+        bench.add(f"before{i}", 20 + 10 * i)
+    for _ in range(9):
+        bench.step()
+    for i in range(8):
+        bench.end(f"before{i}")
+
+    for i in range(6):
+        bench.add(f"ann{i}", 90, "ann")
+    bench.add("bob", 95, "bob")
+
+    assert set(bench.step()) == {"ann0", "bob"}
+
+
 def test_no_step_has_more_rows_than_the_budget():
     bench = Bench(token_budget=4)
     for i in range(8):
