@@ -128,7 +128,8 @@ class Scheduler:
         room = self._budget.open(len(plan), num_read)
         oldest = min(prompts, key=_age)
         num_planned = Counter[str]()
-        for sequence, share, rank in ((oldest, _OLDEST_SHARE, 0), *_shortest_first(prompts)):
+        shares = [(0, oldest, _OLDEST_SHARE), *((*pair, 1.0) for pair in _shortest_first(prompts))]
+        for rank, sequence, share in shares:
             start = sequence.num_computed_tokens + num_planned[sequence.id]
             num_tokens = room.fit(start, sequence.num_tokens - start, share)
             # An owner's second waits; whose first waited would wait for all of somebody else's.
@@ -204,13 +205,12 @@ def _age(sequence: Sequence) -> float:
     return sequence.arrived_s
 
 
-def _shortest_first(prompts: Iterable[Sequence]) -> list[tuple[Sequence, float, int]]:
+def _shortest_first(prompts: Iterable[Sequence]) -> list[tuple[int, Sequence]]:
     """Each owner's shortest prompt, then each one's second, and so on; the shorter of those first,
-    and of two of a length the older. Each with the share that it may have, all, and how many of its
-    owner's come before it."""
+    and of two of a length the older. Each behind the number of its owner's that come before it."""
     ranks = Counter[str]()
     ranked: list[tuple[int, Sequence]] = []
     for sequence in sorted(prompts, key=lambda s: (s.num_uncomputed_tokens, s.arrived_s)):
         ranked.append((ranks[sequence.request.owner], sequence))
         ranks[sequence.request.owner] += 1
-    return [(sequence, 1.0, rank) for rank, sequence in sorted(ranked, key=lambda pair: pair[0])]
+    return sorted(ranked, key=lambda pair: pair[0])

@@ -48,19 +48,16 @@ class Observed:
     """What was measured of the server over its lives."""
 
     rss_by_life: list[list[int]] = field(default_factory=list)
-    rss_of_lasting: list[list[int]] = field(default_factory=list)
     lag_counts: dict[float, float] = field(default_factory=dict)
     num_slow_readers: float = 0
     ran_ns: int = 0
     waited_ns: int = 0
 
     @asynccontextmanager
-    async def life(self, server: ScriptedServer, duration_s: float) -> AsyncIterator[None]:
+    async def life(self, server: ScriptedServer) -> AsyncIterator[None]:
         """Sample the memory until the body ends, then read the counters and the kernel's times."""
         samples: list[int] = []
         self.rss_by_life.append(samples)
-        if duration_s >= LASTING_S:
-            self.rss_of_lasting.append(samples)
         async with asyncio.TaskGroup() as tasks:
             sampling = tasks.create_task(_sample(server.process, samples))
             yield
@@ -97,9 +94,11 @@ class Observed:
         """Bytes at the end of each life, beside those that it began with."""
         return [_quarter(rss, 3) - rss[0] for rss in self.rss_by_life]
 
-    def growths(self) -> list[int]:
+    def growths(self, lives: Sequence[tuple[float, str]]) -> list[int]:
         """Bytes between the second and the last quarter of each life that was long enough."""
-        return [_quarter(rss, 3) - _quarter(rss, 1) for rss in self.rss_of_lasting]
+        pairs = zip(lives, self.rss_by_life, strict=True)
+        lasting = [rss for (duration_s, _), rss in pairs if duration_s >= LASTING_S]
+        return [_quarter(rss, 3) - _quarter(rss, 1) for rss in lasting]
 
 
 def _quarter(rss: Sequence[int], number: int) -> int:
@@ -122,7 +121,7 @@ async def _live_through(
 ) -> None:
     """Let the server live so long and end so, one life after another; the last is left running."""
     for duration_s, end in lives:
-        async with observed.life(server, duration_s):
+        async with observed.life(server):
             await asyncio.sleep(duration_s)
             if end == ENGINE:
                 server.process.children()[0].kill()
@@ -177,7 +176,7 @@ async def test_fifty_sockets_lose_nothing_whatever_happens_to_them(tmp_path, liv
         f"{counts.num_taken_back} characters taken back; {observed.num_slow_readers:g} stuck "
         f"readers dropped; loop lag p99 <= {lag_s * 1000:g} ms, own time stretched "
         f"{observed.stretch:.2f} times; MiB held {_mib(observed.held())}, grown "
-        f"{_mib(observed.growths())}"
+        f"{_mib(observed.growths(lives))}"
     )
     assert counts.num_turns > NUM_PAGES
     assert counts.num_drops
@@ -186,7 +185,7 @@ async def test_fifty_sockets_lose_nothing_whatever_happens_to_them(tmp_path, liv
     assert observed.num_slow_readers >= (NUM_STUCK if is_timed else 1)
     assert max(observed.held()) <= MAX_HELD_BYTES
     if is_timed:
-        assert max(observed.growths()) <= MAX_GROWTH_BYTES
+        assert max(observed.growths(lives)) <= MAX_GROWTH_BYTES
         is_quiet = observed.stretch <= QUIET_STRETCH
         judged_s = observed.lag_below(0.99 if is_quiet else 0.95)
         assert judged_s <= MAX_LAG_S * (1 if is_quiet else observed.stretch)

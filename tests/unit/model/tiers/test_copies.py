@@ -12,11 +12,6 @@ from model.tiers.copies import PlainCopier
 from tests.support.native_kernels import native_ops
 
 BLOCK_BYTES = 368_640
-# Around whole stripes of 64 bytes and whole blocks of 16 stripes, where the algorithm turns.
-SIZES = [
-    *range(241, 330),
-    *(n + d for n in (1024, 2048, 4096, BLOCK_BYTES) for d in range(-65, 66)),
-]
 
 
 @pytest.fixture(params=["plain", "compiled"])
@@ -54,7 +49,6 @@ def test_so_many_that_a_second_thread_helps_wherever_they_lie(copier, offset):
 
 
 def check_copies(copier, sources, targets):
-
     checksums = copier.copy(sources, targets)
 
     assert targets == sources
