@@ -50,6 +50,8 @@ export class Chat {
   show(session: string | null, turn: string | null = null): void {
     const { state } = this.options;
     state.current.value = session;
+    // Only now: the address changes a moment after it was told to, and nobody is idle meanwhile.
+    if (state.opening.peek()?.isMade) state.opening.value = null;
     state.sought.value = turn;
     state.editing.value = null;
     state.draft.value = this.options.drafts.get(session);
@@ -282,7 +284,8 @@ export class Chat {
 
   async #open(text: string): Promise<void> {
     const { state, api, streams, drafts, navigate } = this.options;
-    state.opening.value = { text, trouble: null };
+    const opening = { text, trouble: null, isMade: false };
+    state.opening.value = opening;
     try {
       const settings = state.newSettings.peek();
       const session = await api.createSession(settings);
@@ -290,14 +293,17 @@ export class Chat {
       state.putSession(session);
       state.load(session.id).value = "ready";
       streams.request(this.#outgoing(session.id, null, text));
-      state.opening.value = null;
-      if (state.current.peek() !== null) return;
+      if (state.current.peek() !== null) {
+        state.opening.value = null;
+        return;
+      }
+      state.opening.value = { ...opening, isMade: true };
       // What was typed meanwhile belongs to the chat that it was typed in.
       drafts.set(session.id, state.draft.peek());
       drafts.set(null, "");
       navigate(session.id);
     } catch (error) {
-      state.opening.value = { text, trouble: this.#trouble(error) };
+      state.opening.value = { ...opening, trouble: this.#trouble(error) };
     }
   }
 

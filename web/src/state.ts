@@ -29,6 +29,12 @@ export interface Outgoing {
   readonly trouble: Trouble | null;
 }
 
+export interface Opening {
+  readonly text: string;
+  readonly trouble: Trouble | null;
+  readonly isMade: boolean;
+}
+
 export type Load = "loading" | "ready" | Trouble;
 export type Health =
   | "checking"
@@ -83,8 +89,8 @@ export class State {
   /** The turn that the reader came for, until it is in view. */
   readonly sought = signal<string | null>(null);
   readonly outgoing = signal<readonly Outgoing[]>([]);
-  /** The first message of a chat whose session is being made. */
-  readonly opening = signal<{ text: string; trouble: Trouble | null } | null>(null);
+  /** The first message of a chat whose session is being made, or is made and not on screen yet. */
+  readonly opening = signal<Opening | null>(null);
   readonly stopping = signal<ReadonlySet<string>>(new Set());
   /** Active turns by id → the sessions they run in, for the list's marks. */
   readonly live = signal<ReadonlyMap<string, string>>(new Map());

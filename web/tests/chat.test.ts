@@ -1,3 +1,4 @@
+import { effect } from "@preact/signals";
 import { describe, expect, it } from "vitest";
 import { last, settled, setUp } from "./desk";
 import { CONVERSATION, ended, response } from "./samples";
@@ -17,6 +18,21 @@ describe("a new chat", () => {
       parent: null,
     });
     expect(state.opening.value).toBeNull();
+  });
+
+  it("is never idle between its first message and its session on screen", async () => {
+    const { chat, state } = setUp();
+    chat.show(null);
+    chat.send("Hello");
+    let isIdle = false;
+    const stop = effect(() => {
+      isIdle ||= state.current.value === null && state.opening.value === null;
+    });
+    await settled();
+    stop();
+    expect(state.current.value).toBe("conv_new");
+    expect(state.opening.value).toBeNull();
+    expect(isIdle).toBe(false);
   });
 
   it("keeps the message when the server is away, for a retry or for editing", async () => {
