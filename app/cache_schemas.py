@@ -106,6 +106,7 @@ class CacheAnswer(Answer):
     model: str
     device: str
     dtype: str
+    kv_dtype: str
     mode: str
     attention: str
     quantization: Literal["none", "file", "int8", "int4"]

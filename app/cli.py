@@ -255,7 +255,11 @@ def _banner(url: str, info: "EngineInfo", settings: Settings) -> Table:
         ("model", f"{escape(info.model_id)}, {info.max_context_tokens:,} tokens of context"),
         ("device", f"{info.device}, {info.dtype}, mode {info.mode}, attention {info.attention}"),
         ("weights", _weights(info)),
-        ("cache", f"{_size(info.cache_bytes)}: {info.num_blocks:,} blocks, {num_tokens:,} tokens"),
+        (
+            "cache",
+            f"{_size(info.cache_bytes)}: {info.num_blocks:,} blocks, {num_tokens:,} tokens, "
+            f"keys and values in {info.kv_dtype}",
+        ),
         *_tier_rows(settings),
         ("data", escape(str(settings.data_dir.absolute()))),
     ]

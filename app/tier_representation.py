@@ -104,6 +104,7 @@ def cache_object(info: EngineInfo, stats: EngineStats) -> Json:
         "model": info.model_id,
         "device": info.device,
         "dtype": info.dtype,
+        "kv_dtype": info.kv_dtype,
         "mode": info.mode,
         "attention": info.attention,
         "quantization": info.quantization,

@@ -65,7 +65,8 @@ class Served:
 
     def cache(self, num_blocks: int) -> KVCache:
         """Random keys and values."""
-        cache = KVCache(self.shape.kv_shape(BLOCK_SIZE, self.model.dtype), num_blocks, CPU)
+        kv_dtype = self.backend.kv_dtype(self.model.dtype)
+        cache = KVCache(self.shape.kv_shape(BLOCK_SIZE, kv_dtype), num_blocks, CPU)
         for layer in range(self.shape.num_layers):
             cache.layer(layer).normal_()
         return cache

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import torch
 from torch import nn
+from transformers import PreTrainedModel
 
 from model.assembly import choose_dtype, load_served
 from model.attention.base import AttentionBackend, AttentionSpec
@@ -102,11 +103,16 @@ class Bench:
         self._models = {name: one.model for name, one in served.items()}
         self._weight_bytes = served[PACKED].packed_bytes
         self._shape = ModelShape.of(self._models[PLAIN])
-        kv_shape = self._shape.kv_shape(BLOCK_SIZE, self.dtype)
+        self._caches = {name: self._filled(backend) for name, backend in self._backends.items()}
+
+    def _filled(self, backend: AttentionBackend) -> KVCache:
+        """A cache of the backend's own kind, random."""
         num_blocks = max(c.num_sequences * -(-c.length // BLOCK_SIZE) for c in CASES)
-        self._cache = KVCache(kv_shape, num_blocks, CPU)
+        kv_shape = self._shape.kv_shape(BLOCK_SIZE, backend.kv_dtype(self.dtype))
+        cache = KVCache(kv_shape, num_blocks, CPU)
         for layer in range(kv_shape.num_layers):
-            self._cache.layer(layer).normal_()
+            cache.layer(layer).normal_()
+        return cache
 
     def attention(self, case: Case) -> None:
         """All layers' attention, without the rest of the step."""
@@ -115,12 +121,12 @@ class Bench:
         query = torch.randn(len(batch.token_ids), heads, size).to(self.dtype)
         spec = AttentionSpec(size**-0.5)
 
-        def run(backend: AttentionBackend) -> None:
-            plan = backend.plan(batch)
+        def run(name: str) -> None:
+            plan, cache = self._backends[name].plan(batch), self._caches[name]
             for layer in range(self._shape.num_layers):
-                plan.attend(query, self._cache.layer(layer), spec)
+                plan.attend(query, cache.layer(layer), spec)
 
-        actions = {name: partial(run, self._backends[name]) for name in (PLAIN, KERNELS)}
+        actions = {name: partial(run, name) for name in (PLAIN, KERNELS)}
         self._compare(f"attention, {case}", actions, self._kv_bytes(case))
 
     def linears(self, num_rows: int) -> None:
@@ -145,15 +151,17 @@ class Bench:
         rows = case.rows()
         actions: dict[str, Action] = {}
         for name, model in self._models.items():
-            runner = ModelRunner(model, self._shape.windows, self._cache, self._backends[name])
-            actions[name] = partial(runner.forward, rows, [])
+            actions[name] = partial(self._runner(name, model).forward, rows, [])
         self._compare(f"step, {case}", actions, self._weight_bytes + self._kv_bytes(case))
+
+    def _runner(self, name: str, model: PreTrainedModel) -> ModelRunner:
+        return ModelRunner(model, self._shape.windows, self._caches[name], self._backends[name])
 
     def between(self, short: Case, long: Case) -> None:
         """What a longer history costs a step, over nothing but the two products of attention with
         the tokens that it has more, by torch, keys and values lying together."""
         model = self._models[PACKED]
-        runner = ModelRunner(model, self._shape.windows, self._cache, self._backends[PACKED])
+        runner = self._runner(PACKED, model)
         heads, size = model.config.num_attention_heads, self._shape.head_size
         more = long.history - short.history
         queries = torch.randn(heads, long.num_tokens, size).to(self.dtype)

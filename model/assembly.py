@@ -116,6 +116,7 @@ def assemble(
         fingerprint=identity,
         device=str(device),
         dtype=_name(dtype),
+        kv_dtype=_name(choose_kv_dtype(config.mode, dtype, backend)),
         mode=config.mode.value,
         attention=backend.name,
         quantization=served.quantization,
@@ -203,6 +204,11 @@ def choose_dtype(mode: Mode, device: torch.device) -> torch.dtype:
     return torch.bfloat16 if has_bf16 else torch.float32
 
 
+def choose_kv_dtype(mode: Mode, dtype: torch.dtype, backend: AttentionBackend) -> torch.dtype:
+    """In what keys and values are kept: as they are for `exact`, else as the backend would."""
+    return dtype if mode is Mode.EXACT else backend.kv_dtype(dtype)
+
+
 def choose_attention(config: EngineConfig, device: torch.device) -> AttentionName:
     """The backend named, or the mode's own, whether its kernels can be had or not. Raises
     ModelLoadError when the one that is named can't run there."""
@@ -246,11 +252,12 @@ def build_core(
 ) -> EngineCore:
     """See that the model can be served, size the cache and join the parts."""
     shape = ModelShape.of(model)
-    check_answers(model, shape, backend)
-    kv_shape = shape.kv_shape(config.block_size, model.dtype)
+    kv_dtype = choose_kv_dtype(config.mode, model.dtype, backend)
+    check_answers(model, shape, backend, kv_dtype)
+    kv_shape = shape.kv_shape(config.block_size, kv_dtype)
     num_blocks = choose_num_blocks(config, model.device, kv_shape.block_bytes)
     limit = min(shape.max_positions, (num_blocks - 1) * config.block_size)
-    hasher = BlockHasher(identity, _name(model.dtype), config.block_size)
+    hasher = BlockHasher(identity, _name(kv_dtype), config.block_size)
     try:
         cache = KVCache(kv_shape, num_blocks, model.device)
     except RuntimeError as exc:

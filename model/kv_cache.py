@@ -78,10 +78,11 @@ class KVCache:
         key: torch.Tensor,
         value: torch.Tensor,
     ) -> None:
-        """Store key and value `[T, K, D]` at `places`: block ids and offsets, `[T]` each."""
+        """Store key and value `[T, K, D]`, rounded to the cache's dtype, at `places`: block ids and
+        offsets, `[T]` each."""
         view = self._blocks[:, layer]
-        view[:, 0].index_put_(places, key)
-        view[:, 1].index_put_(places, value)
+        view[:, 0].index_put_(places, key.to(view.dtype))
+        view[:, 1].index_put_(places, value.to(view.dtype))
 
     def poison(self) -> None:
         """Fill every block with NaN."""

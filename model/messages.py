@@ -158,7 +158,8 @@ GenerationEvent = GenerationStarted | GenerationDelta | GenerationFinished
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineInfo:
-    """What was loaded; sizes in bytes. `tokenizer_path` is a folder transformers can read;
+    """What was loaded; sizes in bytes. The model computes in `dtype`, and its keys and values are
+    kept in `kv_dtype`. `tokenizer_path` is a folder transformers can read;
     `sampling` is what the model's makers recommend. `quantization` is `none`, `int8`, `int4` or
     `file`; `packed_bytes` are the weights that it decodes with, beside `weights_bytes`."""
 
@@ -167,6 +168,7 @@ class EngineInfo:
     fingerprint: str
     device: str
     dtype: str
+    kv_dtype: str
     mode: str
     attention: str
     quantization: str = "none"

@@ -15,7 +15,7 @@ from transformers import PreTrainedModel
 from model.attention.base import AttentionBackend, Step
 from model.batch import Batch, BatchRow
 from model.errors import ModelLoadError
-from model.kv_cache import KVCache
+from model.kv_cache import KVCache, KVShape
 from model.runner import ModelShape
 
 _NUM_TOKENS = 25
@@ -27,9 +27,14 @@ _MAX_ERROR = 0.2
 model by a large part. The median, because near ties in a router send single tokens elsewhere."""
 
 
-def check_answers(model: PreTrainedModel, shape: ModelShape, backend: AttentionBackend) -> None:
-    """Raise ModelLoadError when the model's answers through the cache aren't its own. Costs two
-    passes over the weights; the model is left as it was."""
+def check_answers(
+    model: PreTrainedModel,
+    shape: ModelShape,
+    backend: AttentionBackend,
+    kv_dtype: torch.dtype | None = None,
+) -> None:
+    """Raise ModelLoadError when the model's answers through the cache, by default in the model's
+    own dtype, aren't its own. Costs two passes over the weights; the model is left as it was."""
     num_tokens = min(_NUM_TOKENS, shape.max_positions)
     # Strides through the vocabulary, so that the tokens differ.
     token_ids = [(7 + i * 7919) % shape.vocab_size for i in range(num_tokens)]
@@ -37,7 +42,8 @@ def check_answers(model: PreTrainedModel, shape: ModelShape, backend: AttentionB
     starts = [i for i in range(num_tokens) if i % 5 in _PIECE_STARTS]
     ends = [*starts[1:], num_tokens]
     pieces = [range(start, end) for start, end in zip(starts, ends, strict=True)][::-1]
-    paged = paged_logits(model, shape, backend, token_ids, [pieces])
+    kv = shape.kv_shape(_BLOCK_SIZE, kv_dtype or model.dtype)
+    paged = paged_logits(model, shape.windows, kv, backend, token_ids, [pieces])
     error = float(relative_error(plain_logits(model, token_ids), paged).median())
     if not error < _MAX_ERROR:
         raise ModelLoadError(
@@ -71,7 +77,8 @@ def plain_logits(model: PreTrainedModel, token_ids: Sequence[int]) -> torch.Tens
 @torch.inference_mode()
 def paged_logits(
     model: PreTrainedModel,
-    shape: ModelShape,
+    windows: Sequence[int | None],
+    kv: KVShape,
     backend: AttentionBackend,
     token_ids: Sequence[int],
     steps: Sequence[Sequence[range]],
@@ -79,21 +86,22 @@ def paged_logits(
     """The text through a small paged cache, each step computing its ranges of positions; `[T, V]`
     on the CPU. Ranges of one step are as sequences of their own over the same blocks: a layer
     stores every key before it attends, so each range finds its history whatever their order."""
-    num_blocks = -(-len(token_ids) // _BLOCK_SIZE)
-    cache = KVCache(shape.kv_shape(_BLOCK_SIZE, model.dtype), num_blocks, model.device)
+    num_blocks = -(-len(token_ids) // kv.block_size)
+    cache = KVCache(kv, num_blocks, model.device)
     blocks = range(num_blocks - 1, -1, -1)
-    logits = torch.empty(len(token_ids), shape.vocab_size)
+    found: dict[int, torch.Tensor] = {}
     for step in steps:
         rows = [
             BatchRow(token_ids[part.start : part.stop], part.start, blocks, has_logits=True)
             for part in step
         ]
-        batch = Batch.build(rows, _BLOCK_SIZE, model.device)
+        batch = Batch.build(rows, kv.block_size, model.device)
         output = model(
             input_ids=batch.token_ids[None],
             position_ids=batch.positions[None],
             use_cache=False,
-            splice_step=Step(cache, batch, backend.plan(batch), shape.windows),
+            splice_step=Step(cache, batch, backend.plan(batch), windows),
         )
-        logits[batch.positions.cpu()] = output.logits[0].float().cpu()
-    return logits
+        logits = output.logits[0].float().cpu()
+        found.update(zip(batch.positions.tolist(), logits, strict=True))
+    return torch.stack([found[i] for i in range(len(token_ids))])

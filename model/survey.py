@@ -15,8 +15,9 @@ import torch
 import transformers
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedConfig
 
-from model.assembly import choose_device, choose_dtype, spare_bytes
-from model.config import EngineConfig
+from model.assembly import choose_attention, choose_device, choose_dtype, spare_bytes
+from model.attention.cpu import CpuBackend
+from model.config import AttentionName, EngineConfig, Mode
 from model.errors import ModelLoadError
 from model.gguf import quiet
 from model.native.build import find_compiler, library_path
@@ -25,7 +26,7 @@ from model.support import max_context_tokens, refuse_unsupported
 
 _HEADER_BYTES = 8
 # What matters to the speed of a CPU; the names are the kernel's.
-_FEATURES = ("avx2", "avx512f", "avx512_bf16", "amx_bf16", "asimd", "bf16")
+_FEATURES = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16", "asimd", "bf16")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +74,7 @@ def survey_device(config: EngineConfig) -> DeviceSurvey:
         free_bytes=free,
         total_bytes=total,
         has_driver=Path("/dev/nvidiactl").exists(),
-        has_kernels=find_compiler() is not None or library_path(config.native_dir).exists(),
+        has_kernels=_has_kernels(config),
     )
 
 
@@ -111,9 +112,19 @@ def survey_model(source: ModelSource, config: EngineConfig) -> ModelSurvey:
     return ModelSurvey(
         model_type=described.model_type,
         weights_bytes=sum(p.numel() * p.element_size() for p in empty.parameters()),
-        block_bytes=_block_bytes(described, config.block_size, dtype),
+        block_bytes=_block_bytes(described, config.block_size, _kv_dtype(config, dtype)),
         max_context_tokens=max_context_tokens(described),
     )
+
+
+def _kv_dtype(config: EngineConfig, dtype: torch.dtype) -> torch.dtype:
+    chosen = choose_attention(config, choose_device(config.device))
+    is_native = chosen is AttentionName.CPU and _has_kernels(config)
+    return CpuBackend.kv_dtype(dtype) if is_native and config.mode is Mode.FAST else dtype
+
+
+def _has_kernels(config: EngineConfig) -> bool:
+    return find_compiler() is not None or library_path(config.native_dir).exists()
 
 
 def _block_bytes(described: PreTrainedConfig, block_size: int, dtype: torch.dtype) -> int:

@@ -42,6 +42,10 @@ class AttentionBackend(Protocol):
 
     name: str
 
+    def kv_dtype(self, dtype: torch.dtype) -> torch.dtype:
+        """In what `fast` mode keeps keys and values of a model that computes in `dtype`."""
+        ...
+
     def plan(self, batch: Batch) -> AttentionPlan:
         """Prepare one step."""
         ...

@@ -148,6 +148,10 @@ class BatchedBackend:
     def __init__(self, device: torch.device) -> None:
         self._max_bytes = _CPU_BYTES if device.type == "cpu" else _CUDA_BYTES
 
+    def kv_dtype(self, dtype: torch.dtype) -> torch.dtype:
+        """The model's own: the products are in it."""
+        return dtype
+
     def plan(self, batch: Batch) -> BatchedPlan:
         """Sort the step's sequences."""
         return BatchedPlan(batch, self._max_bytes)

@@ -1,8 +1,9 @@
 """Paged attention on the CPU by the compiled kernels of `model.native`: keys and values
 are read where they lie, through the block tables, for decoding and for prefill chunks alike.
 
-Sums are kept in float32 whatever the cache's dtype. In what order they are taken depends on the
-number of threads and on the batch, so this is no backend of `exact` mode.
+Queries may be float32 where these are bfloat16. Sums are kept in float32 whatever the cache's
+dtype. In what order they are taken depends on the number of threads and on the batch, so this is no
+backend of `exact` mode.
 """
 
 import torch
@@ -53,6 +54,12 @@ class CpuBackend:
     def __init__(self, ops: NativeOps, level: str | None = None) -> None:
         self.ops = ops
         self._level = -1 if level is None else levels(ops).index(level)
+
+    @staticmethod
+    def kv_dtype(dtype: torch.dtype) -> torch.dtype:
+        """16 bits also where a model computes in 32: half the memory, and half of what decoding
+        waits for. The kernels make them floats as they read."""
+        return torch.bfloat16 if dtype is torch.float32 else dtype
 
     def plan(self, batch: Batch) -> CpuPlan:
         """Lay the tables end to end."""

@@ -33,6 +33,10 @@ class ReferenceBackend:
 
     name = "reference"
 
+    def kv_dtype(self, dtype: torch.dtype) -> torch.dtype:
+        """The model's own."""
+        return dtype
+
     def plan(self, batch: Batch) -> ReferencePlan:
         """Nothing to prepare."""
         return ReferencePlan(batch)

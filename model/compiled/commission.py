@@ -84,7 +84,7 @@ def _builder(
     backend: CpuBackend,
     identity: str,
 ) -> StepBuilder:
-    kv = shape.kv_shape(config.block_size, model.dtype)
+    kv = shape.kv_shape(config.block_size, backend.kv_dtype(model.dtype))
     probe = Probe(model, shape.windows, kv, backend)
     order = BuildOrder(
         blueprint=draw(model),
@@ -92,6 +92,7 @@ def _builder(
         windows=shape.windows,
         kv=kv,
         embedding_size=probe.embedding_size,
+        dtype=model.dtype,
         max_rows=row_limit(model) or MAX_ROWS,
         compiler=find_compiler() or "",
     )

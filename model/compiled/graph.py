@@ -106,7 +106,7 @@ def _example(order: BuildOrder) -> tuple[torch.Tensor, ...]:
     kv, rows = order.kv, _EXAMPLE["T"]
     blocks = (_EXAMPLE["N"], kv.num_layers, 2, kv.block_size, kv.num_kv_heads, kv.head_size)
     return (
-        torch.zeros(rows, order.embedding_size, dtype=kv.dtype),
+        torch.zeros(rows, order.embedding_size, dtype=order.dtype),
         torch.zeros(rows, dtype=torch.long),
         torch.zeros(blocks, dtype=kv.dtype),
         torch.zeros(2, rows, dtype=torch.long),

@@ -28,15 +28,16 @@ _CPU_FACTS = ("model name", "flags", "CPU part", "Features")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuildOrder:
-    """Crosses to the compiling process, pickled. `blueprint` is the model without its weights; the
-    kernels are in `native_dir`; `max_rows` is at least `LEAST_ROWS`. What is urgent, because
-    somebody waits for it, doesn't give way to others."""
+    """Crosses to the compiling process, pickled. `blueprint` is the model without its weights; it
+    computes in `dtype`; the kernels are in `native_dir`; `max_rows` is at least `LEAST_ROWS`. What
+    is urgent, because somebody waits for it, doesn't give way to others."""
 
     blueprint: bytes
     native_dir: Path
     windows: tuple[int | None, ...]
     kv: KVShape
     embedding_size: int
+    dtype: torch.dtype
     max_rows: int
     compiler: str
     is_urgent: bool = False

@@ -8,8 +8,8 @@
 
 #pragma once
 
+#include "coded.h"
 #include "kernels.h"
-#include "units.h"
 
 namespace {
 
@@ -29,6 +29,8 @@ struct Room {
   int64_t width;  // of a row of the output
   int64_t depth;  // of a row of queries, in units
   float *queries, *keys, *values, *scores, *sums, *totals, *tops, *factors;
+  // What codes stand for: by row, by position, and by row what a tile's products do.
+  float *query_scales, *key_scales, *tile_factors;
   T* zeros;
 
   static int64_t padded(int64_t head_size) { return rounded_up(head_size, kWidth); }
@@ -36,11 +38,11 @@ struct Room {
   static size_t bytes(int64_t head_size) {
     int64_t padded_size = padded(head_size);
     return 4 * (2 * kRows * padded_size + 2 * kTile * padded_size + kDown * kTile +
-                kRows * kWidth + 2 * kRows + padded_size);
+                kRows * kWidth + 4 * kRows + kTile + padded_size);
   }
 
   Room(void* memory, int64_t head_size) {
-    constexpr int64_t elements = UnitOf<T>::Type::kElements;
+    constexpr int64_t elements = AttendedUnit<T>::kElements;
     width = padded(head_size);
     depth = (head_size + elements - 1) / elements;
     queries = static_cast<float*>(memory);
@@ -51,13 +53,17 @@ struct Room {
     totals = scores + kDown * kTile;
     tops = totals + kRows * kWidth;
     factors = tops + kRows;
-    zeros = reinterpret_cast<T*>(factors + kRows);
+    query_scales = factors + kRows;
+    tile_factors = query_scales + kRows;
+    key_scales = tile_factors + kRows;
+    zeros = reinterpret_cast<T*>(key_scales + kTile);
   }
 };
 
-template <class T>
+// Queries and output are of Q, which is T or wider.
+template <class T, class Q>
 class Run {
-  using Unit = typename UnitOf<T>::Type;
+  using Unit = AttendedUnit<T>;
   static constexpr int64_t kElements = Unit::kElements;
 
  public:
@@ -101,8 +107,8 @@ class Run {
     const Run& run;
 
     template <int R, int N>
-    void run_tile(int64_t row, int64_t vector) {
-      Floats sums[R][N] = {};
+    SPLICE_APART void run_tile(int64_t row, int64_t vector) {
+      typename Unit::Sum sums[R][N] = {};
       const Room<T>& room = run.room_;
       multiply<Unit, R, N>(room.queries + row * room.width, room.width,
                            room.keys + vector * kWidth, kTile, room.depth, sums);
@@ -110,7 +116,7 @@ class Run {
       for (int r = 0; r < R; ++r)
 #pragma GCC unroll 8
         for (int n = 0; n < N; ++n)
-          store(room.scores + r * kTile + (vector + n) * kWidth, sums[r][n]);
+          store(room.scores + r * kTile + (vector + n) * kWidth, Unit::whole(sums[r][n]));
     }
   };
 
@@ -118,21 +124,29 @@ class Run {
     const Run& run;
 
     template <int R, int N>
-    void run_tile(int64_t row, int64_t vector) {
-      Floats sums[R][N];
+    SPLICE_APART void run_tile(int64_t row, int64_t vector) {
+      typename Unit::Sum sums[R][N] = {};
       const Room<T>& room = run.room_;
       float* to = room.sums + row * room.width + vector * kWidth;
+      auto before = [&](int r, int n) {
+        return load(to + r * room.width + n * kWidth) * room.factors[row + r];
+      };
+      if constexpr (!Unit::kIsCoded) {
 #pragma GCC unroll 8
-      for (int r = 0; r < R; ++r)
+        for (int r = 0; r < R; ++r)
 #pragma GCC unroll 8
-        for (int n = 0; n < N; ++n)
-          sums[r][n] = load(to + r * room.width + n * kWidth) * room.factors[row + r];
+          for (int n = 0; n < N; ++n) sums[r][n] = before(r, n);
+      }
       multiply<Unit, R, N>(room.scores, kTile, room.values + vector * kWidth, room.width,
                            (run.count_ + kElements - 1) / kElements, sums);
 #pragma GCC unroll 8
       for (int r = 0; r < R; ++r)
 #pragma GCC unroll 8
-        for (int n = 0; n < N; ++n) store(to + r * room.width + n * kWidth, sums[r][n]);
+        for (int n = 0; n < N; ++n) {
+          Floats sum = Unit::whole(sums[r][n]);
+          if constexpr (Unit::kIsCoded) sum = before(r, n) + sum * room.tile_factors[row + r];
+          store(to + r * room.width + n * kWidth, sum);
+        }
     }
   };
 
@@ -149,17 +163,25 @@ class Run {
   }
 
   void take_queries() {
-    const T* query = static_cast<const T*>(call_.query);
+    const Q* query = static_cast<const Q*>(call_.query);
     for (int64_t row = 0; row < item_.rows_in_all(); ++row) {
-      const T* from = query + element_of(row, call_.query_token, call_.query_head);
-      float* to = room_.queries + row * room_.width;
-      for (int64_t unit = 0; unit < room_.depth; unit += kWidth)
-        store(to + unit, Unit::load(from + unit * kElements, call_.head_size - unit * kElements));
+      const Q* from = query + element_of(row, call_.query_token, call_.query_head);
+      take_query(row, from);
       for (int64_t i = 0; i < room_.width; ++i) room_.sums[row * room_.width + i] = 0;
       room_.tops[row] = kLowest;
       store(room_.totals + row * kWidth, Floats{});
     }
     for (int64_t i = 0; i < room_.width; ++i) round_to(room_.zeros[i], 0.f);
+  }
+
+  void take_query(int64_t row, const Q* from) {
+    float* to = room_.queries + row * room_.width;
+    if constexpr (Unit::kIsCoded) {
+      room_.query_scales[row] = Unit::put_codes(from, call_.head_size, to);
+    } else {
+      for (int64_t unit = 0; unit < room_.depth; unit += kWidth)
+        store(to + unit, Unit::load(from + unit * kElements, call_.head_size - unit * kElements));
+    }
   }
 
   // Rows whose positions lie before the tile see nothing of it, nor those whose window is behind it;
@@ -195,7 +217,7 @@ class Run {
 
   const T* values_of(int64_t i) const { return slots_[i] + (i < count_ ? call_.kv_part : 0); }
 
-  void take_keys() {
+  SPLICE_APART void take_keys() {
     for (int64_t lane = 0; lane < padded_count_; lane += kWidth) {
       for (int64_t unit = 0; unit < room_.depth; unit += kWidth) {
         Floats x[kWidth];
@@ -207,18 +229,29 @@ class Run {
         int64_t num_units = min(kWidth, room_.depth - unit);
         for (int64_t i = 0; i < num_units; ++i) store(room_.keys + (unit + i) * kTile + lane, x[i]);
       }
+      if constexpr (Unit::kIsCoded) {
+        Floats scales = Unit::code_lanes(room_.keys + lane, kTile, room_.depth, call_.head_size);
+        store(room_.key_scales + lane, scales);
+      }
     }
   }
 
-  void take_values() {
+  SPLICE_APART void take_values() {
+    float inverse = 1;
+    if constexpr (Unit::kIsCoded) {
+      typename Unit::Largest largest;
+      for (int64_t i = 0; i < count_; ++i) largest.take(values_of(i), call_.head_size);
+      value_scale_ = largest.scale(Unit::kMostValue);
+      inverse = inverse_of(value_scale_);
+    }
     for (int64_t i = 0; i < count_; i += kElements) {
       const T* rows[kElements];
       for (int64_t j = 0; j < kElements; ++j) rows[j] = values_of(i + j);
       float* to = room_.values + i / kElements * room_.width;
-      constexpr int64_t kStep = kElements * kWidth;
+      constexpr int64_t kStep = Unit::kValuesAtOnce;
       for (int64_t element = 0; element < call_.head_size; element += kStep) {
         for (int64_t j = 0; j < kElements; ++j) ask(i + j, call_.kv_part + element);
-        Unit::pack_values(rows, element, call_.head_size - element, to + element);
+        Unit::pack_values(rows, element, call_.head_size - element, inverse, to + element);
       }
     }
   }
@@ -229,35 +262,43 @@ class Run {
   }
 
   // A row's scores become weights; what it had before is to be multiplied by its factor.
-  void weigh(int64_t row, float* scores) {
+  SPLICE_APART void weigh(int64_t row, float* scores) {
     int64_t position = position_of(row - head_ * item_.num_rows);
     int64_t from = max(0, position - call_.window + 1 - begin_);
     int64_t to = min(count_, position + 1 - begin_);
+    float scaling = call_.scaling;
+    if constexpr (Unit::kIsCoded) scaling *= room_.query_scales[row];
     Floats most = splat(kLowest);
     for (int64_t lane = 0; lane < padded_count_; lane += kWidth) {
       Floats x = load(scores + lane);
+      if constexpr (Unit::kIsCoded) x = x * load(room_.key_scales + lane);
       if (call_.softcap > 0)
-        x = tanh_of(x * (call_.scaling / call_.softcap)) * (call_.softcap * kLog2E);
+        x = tanh_of(x * (scaling / call_.softcap)) * (call_.softcap * kLog2E);
       else
-        x = x * (call_.scaling * kLog2E);
+        x = x * (scaling * kLog2E);
       if (lane < from || lane + kWidth > to) x = hide(x, int32_t(from - lane), int32_t(to - lane));
       store(scores + lane, x);
       most = larger(most, x);
     }
-    float top = largest(most);
-    float before = room_.tops[row];
-    top = top > before ? top : before;
+    float tile_top = largest(most), before = room_.tops[row];
+    float top = tile_top > before ? tile_top : before;
+    // Codes of weights that are small in this tile would all be zero beside another's large ones.
+    float one = Unit::kIsCoded ? tile_top : top;
     Floats total{};
     for (int64_t lane = 0; lane < padded_count_; lane += kWidth) {
-      Floats weights = power_of_two(load(scores + lane) - top);
+      Floats weights = power_of_two(load(scores + lane) - one);
       total += weights;
       Unit::store_weights(scores, lane, weights);
     }
-    float factor = power_of_two(splat(before - top))[0];
+    Floats exponents = splat(before - top);
+    exponents[1] = one - top;
+    Floats factors = power_of_two(exponents);
     room_.tops[row] = top;
-    room_.factors[row] = factor;
+    room_.factors[row] = factors[0];
+    if constexpr (Unit::kIsCoded)
+      room_.tile_factors[row] = factors[1] * value_scale_ / Unit::kMostWeight;
     float* totals = room_.totals + row * kWidth;
-    store(totals, load(totals) * factor + total);
+    store(totals, load(totals) * factors[0] + total * factors[1]);
   }
 
   // What is left of a vector's lanes are those `from` to `to`.
@@ -269,12 +310,13 @@ class Run {
   float total_of(int64_t row) const { return sum(load(room_.totals + row * kWidth)); }
 
   void give_output() {
-    T* output = static_cast<T*>(call_.output);
+    Q* output = static_cast<Q*>(call_.output);
     for (int64_t row = 0; row < item_.rows_in_all(); ++row) {
-      T* to = output + element_of(row, call_.num_heads * call_.head_size, call_.head_size);
+      Q* to = output + element_of(row, call_.num_heads * call_.head_size, call_.head_size);
       const float* from = room_.sums + row * room_.width;
       float share = 1 / total_of(row);
-      for (int64_t i = 0; i < call_.head_size; ++i) round_to(to[i], from[i] * share);
+      for (int64_t i = 0; i < call_.head_size; i += kWidth)
+        store_elements(to + i, call_.head_size - i, load(from + i) * share);
     }
   }
 
@@ -294,13 +336,14 @@ class Run {
   int64_t begin_, count_, padded_count_;  // the tile's positions
   int64_t first_row_, last_row_;          // of a head that see any of them
   int64_t head_ = 0;                      // of the item's
+  float value_scale_ = 1;                 // of the tile's codes
   const T* slots_[kTile];
   const T* ahead_[kTile];  // of the tile behind it
 };
 
-template <class T>
+template <class T, class Q>
 void attend(const Attention& call, const Item& item, void* scratch) {
-  Run<T>(call, item, scratch).all();
+  Run<T, Q>(call, item, scratch).all();
 }
 
 }  // namespace

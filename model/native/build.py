@@ -30,7 +30,8 @@ _LEVELS = {
     "portable": "",
     "avx2": "-mavx2 -mfma -mf16c",
     "avx512": _AVX512,
-    "avx512_bf16": f"{_AVX512} -mavx512bf16 -mavx512vnni",
+    "avx512_vnni": f"{_AVX512} -mavx512vnni",
+    "avx512_bf16": f"{_AVX512} -mavx512vnni -mavx512bf16",
 }
 _X86 = ("x86_64", "AMD64")
 _TIMEOUT_S = 300.0

@@ -8,12 +8,13 @@
 
 namespace splice {
 
-// Strides count elements. Letters as in model/batch.py.
+// Strides count elements. Letters as in model/batch.py. Queries and output have one dtype, keys and
+// values another, which is the same or bfloat16.
 struct Attention {
   const void* query;  // [T, H, D]
   int64_t query_token, query_head;
   const void* kv;  // [N, 2, P, K, D], one layer's view of all blocks
-  int64_t kv_block, kv_part, kv_slot, kv_head;
+  int64_t kv_block, kv_part, kv_slot, kv_head, kv_element;  // the last one in bytes
   void* output;  // [T, H, D], contiguous
   int64_t num_heads, num_kv_heads, head_size, block_size;
   float scaling;
@@ -36,7 +37,7 @@ struct Item {
   int64_t rows_in_all() const { return num_kv_heads * num_rows; }  // at most kRows
 };
 
-constexpr int64_t kRows = 64;
+constexpr int64_t kRows = 128;
 
 // bfloat16 throughout; input, weight and bias contiguous.
 struct Linear {
@@ -129,8 +130,8 @@ struct Level {
   const char* name;
   size_t (*scratch_bytes)(int64_t head_size);
   // The scratch memory is aligned to 64 bytes.
-  void (*attend_float)(const Attention&, const Item&, void* scratch);
-  void (*attend_bfloat16)(const Attention&, const Item&, void* scratch);
+  // [keys and values float or bfloat16][queries likewise]; no bfloat16 behind floats.
+  void (*attend[2][2])(const Attention&, const Item&, void* scratch);
   void (*multiply_bfloat16)(const Linear&, int64_t begin, int64_t end);  // outputs
   void (*quantize_inputs[2])(const Inputs&);  // [float or bfloat16]
   // Blocks of outputs `begin` to `end`; [4 or 8 bits].

@@ -22,8 +22,7 @@ extern const Level LEVEL_NAME(LEVEL);
 const Level LEVEL_NAME(LEVEL) = {
     TEXT(LEVEL),
     scratch_bytes,
-    attend<float>,
-    attend<BFloat16>,
+    {{attend<float, float>, nullptr}, {attend<BFloat16, float>, attend<BFloat16, BFloat16>}},
     multiply_bfloat16,
     {quantize_inputs<float>, quantize_inputs<BFloat16>},
     {multiply_quantized<4>, multiply_quantized<8>},

@@ -10,7 +10,7 @@ namespace splice {
 
 extern const Level level_portable;
 #if defined(SPLICE_X86)
-extern const Level level_avx2, level_avx512, level_avx512_bf16;
+extern const Level level_avx2, level_avx512, level_avx512_vnni, level_avx512_bf16;
 #endif
 
 // Ascending; the CPU has all of the instructions of each.
@@ -26,8 +26,9 @@ inline std::vector<const Level*> usable_levels() {
                    __builtin_cpu_supports("avx512vl") != 0, __builtin_cpu_supports("avx512dq") != 0})
     if (!has) return levels;
   levels.push_back(&level_avx512);
-  if (__builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512vnni"))
-    levels.push_back(&level_avx512_bf16);
+  if (!__builtin_cpu_supports("avx512vnni")) return levels;
+  levels.push_back(&level_avx512_vnni);
+  if (__builtin_cpu_supports("avx512bf16")) levels.push_back(&level_avx512_bf16);
 #endif
   return levels;
 }

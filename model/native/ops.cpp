@@ -12,6 +12,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "buffer.h"
@@ -193,6 +194,7 @@ Attention attention_over(const Tensor& kv, int64_t layer) {
   call.kv_part = kv.stride(first);
   call.kv_slot = kv.stride(first + 1);
   call.kv_head = kv.stride(first + 2);
+  call.kv_element = kv.element_size();
   call.block_size = kv.size(first + 1);
   call.num_kv_heads = kv.size(first + 2);
   call.head_size = kv.size(first + 3);
@@ -214,7 +216,7 @@ void attend_into(Attention& call, Tensor& output, const Tensor& query, const Ten
   auto tiles = tiles_of(call, {static_cast<const int64_t*>(tables.data_ptr()),
                                static_cast<const int64_t*>(sequences.data_ptr()),
                                sequences.size(0)},
-                        query.element_size());
+                        call.kv_element);
   int64_t work = 0, num_threads = torch::stable::get_num_threads();
   for (const Tile& tile : tiles) work += tile.cost() * call.head_size;
   if (work < kWorthThreads) num_threads = 1;
@@ -225,8 +227,9 @@ void attend_into(Attention& call, Tensor& output, const Tensor& query, const Ten
     if (int64_t count = split(tiles, call.head_size, num_threads)) partials = buffer.floats(count);
   const Level& chosen = level_of(variant.level);
   bool is_float = query.element_size() == 4;
-  run(call, items_of(tiles, call.head_size, partials), chosen,
-      is_float ? chosen.attend_float : chosen.attend_bfloat16, num_threads);
+  Kernel kernel = chosen.attend[call.kv_element == 2][!is_float];
+  STD_TORCH_CHECK(kernel, "queries in bfloat16 want keys and values in it");
+  run(call, items_of(tiles, call.head_size, partials), chosen, kernel, num_threads);
   is_float ? join_all<float>(call, tiles, partials) : join_all<uint16_t>(call, tiles, partials);
 }
 
@@ -236,20 +239,40 @@ void attend(Tensor output, const Tensor query, const Tensor kv, const Tensor tab
   attend_into(call, output, query, tables, sequences, {scaling, window, softcap, level});
 }
 
+// A head's keys or values, `count` of From, to as many of To.
+template <class To, class From>
+void put_head(char* to, const char* from, int64_t count) {
+  if constexpr (std::is_same_v<To, From>)
+    std::memcpy(to, from, count * sizeof(To));
+  else
+    for (int64_t d = 0; d < count; ++d)
+      put(reinterpret_cast<To*>(to) + d, reinterpret_cast<const From*>(from)[d]);
+}
+
 // `rows` [T, K, D] go to their `places` [2, T], blocks and offsets; part 0 is keys, 1 values.
+template <class To, class From>
 void store(const Attention& call, int64_t part, const Tensor& rows, const Tensor& places) {
-  int64_t size = rows.element_size(), num_rows = rows.size(0);
+  int64_t num_rows = rows.size(0);
   const int64_t* blocks = static_cast<const int64_t*>(places.data_ptr());
   const int64_t* offsets = blocks + num_rows;
   const char* from = static_cast<const char*>(rows.data_ptr());
-  char* kv = static_cast<char*>(const_cast<void*>(call.kv)) + part * call.kv_part * size;
+  char* kv = static_cast<char*>(const_cast<void*>(call.kv)) + part * call.kv_part * sizeof(To);
   for (int64_t t = 0; t < num_rows; ++t) {
-    char* slot = kv + (blocks[t] * call.kv_block + offsets[t] * call.kv_slot) * size;
+    char* slot = kv + (blocks[t] * call.kv_block + offsets[t] * call.kv_slot) * sizeof(To);
     for (int64_t head = 0; head < call.num_kv_heads; ++head)
-      std::memcpy(slot + head * call.kv_head * size,
-                  from + (t * rows.stride(0) + head * rows.stride(1)) * size,
-                  call.head_size * size);
+      put_head<To, From>(slot + head * call.kv_head * sizeof(To),
+                         from + (t * rows.stride(0) + head * rows.stride(1)) * sizeof(From),
+                         call.head_size);
   }
+}
+
+void store_any(const Attention& call, int64_t part, const Tensor& rows, const Tensor& places) {
+  bool is_half = call.kv_element == 2;
+  if (int64_t(rows.element_size()) == call.kv_element)
+    is_half ? store<uint16_t, uint16_t>(call, part, rows, places)
+            : store<float, float>(call, part, rows, places);
+  else
+    store<uint16_t, float>(call, part, rows, places);
 }
 
 // Stores a layer's keys and values, then attends: one call a layer. All rows' last stride is 1.
@@ -257,8 +280,8 @@ Tensor attend_step(Tensor kv, const Tensor query, const Tensor key, const Tensor
                    const Tensor places, const Tensor tables, const Tensor sequences, int64_t layer,
                    double scaling, int64_t window, double softcap, int64_t level) {
   Attention call = attention_over(kv, layer);
-  store(call, 0, key, places);
-  store(call, 1, value, places);
+  store_any(call, 0, key, places);
+  store_any(call, 1, value, places);
   const int64_t shape[] = {query.size(0), query.size(1), query.size(2)};
   Tensor output = torch::stable::new_empty(query, {shape, 3});
   attend_into(call, output, query, tables, sequences, {scaling, window, softcap, level});

@@ -129,12 +129,17 @@ inline void multiply_group(const uint8_t* group, const int16_t* codes, int64_t r
 }
 
 template <class T>
-void put_outputs(const PackedLayer& layer, int64_t row, int64_t block, const float* results) {
-  int64_t first = block * kOutputs, count = min(kOutputs, layer.num_outputs - first);
+void put_outputs(const PackedLayer& layer, int64_t row, int64_t block,
+                 const Floats (&results)[kVectors]) {
+  int64_t first = block * kOutputs, count = layer.num_outputs - first;
   const T* bias = layer.bias ? static_cast<const T*>(layer.bias) + first : nullptr;
   T* to = reinterpret_cast<T*>(layer.output) + row * layer.output_row + first;
-  for (int64_t n = 0; n < count; ++n)
-    round_to(to[n], results[n] + (bias ? as_float(bias[n]) : 0.f));
+  for (int64_t v = 0; v < kVectors && v * kWidth < count; ++v) {
+    int64_t rest = count - v * kWidth;
+    Floats x = results[v];
+    if (bias) x += load_elements(bias + v * kWidth, rest);
+    store_elements(to + v * kWidth, rest, x);
+  }
 }
 
 // R rows times a block of outputs.
@@ -159,12 +164,9 @@ void multiply_block(const PackedLayer& layer, const Quantized& x, int64_t row, i
       }
     }
   }
-  for (int r = 0; r < R; ++r) {
-    float results[kOutputs];
-    for (int v = 0; v < kVectors; ++v) store(results + v * kWidth, totals[r][v]);
-    x.is_half ? put_outputs<BFloat16>(layer, row + r, block, results)
-              : put_outputs<float>(layer, row + r, block, results);
-  }
+  for (int r = 0; r < R; ++r)
+    x.is_half ? put_outputs<BFloat16>(layer, row + r, block, totals[r])
+              : put_outputs<float>(layer, row + r, block, totals[r]);
 }
 
 // What is left of the rows by R and halves of it, so that few sizes are compiled.
@@ -231,8 +233,7 @@ inline void unpack_step(const uint8_t* step, const Scales<BITS>& weights, T* to,
       Ints codes = i % 2 ? (Ints)pairs[i / 2] >> 16 : (Ints)pairs[i / 2] << 16 >> 16;
       Floats x = __builtin_convertvector(codes, Floats) * weights.scale[v];
       if constexpr (BITS == 4) x += weights.minimum[v];
-      T* row = to + i * stride + v * kWidth;
-      for (int n = 0; n < kWidth; ++n) round_to(row[n], x[n]);
+      store_rounded(to + i * stride + v * kWidth, x);
     }
   }
 }

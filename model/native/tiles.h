@@ -80,9 +80,6 @@ struct Tile {
   }
 };
 
-// So small a number that its inverse is none counts as zero; so does what isn't one.
-inline float inverse_of(float scale) { return scale > 1e-30f ? 1 / scale : 0; }
-
 // All groups of a row. What isn't a number makes all of its group none. The coarsest step is
 // returned that needs no refining.
 template <class T>
@@ -209,14 +206,14 @@ inline void multiply_part(const Strip<N>& strip, const int8_t* codes, const floa
   Sums products[kTileRows][N] = {};
 #pragma GCC unroll kUnrolled
   for (int64_t step = 0; step < kSteps; ++step)
-#pragma GCC unroll 4
+#pragma GCC unroll 8
     for (int r = 0; r < kTileRows; ++r) {
       Ints inputs = four_of(codes + r * kGroup + 4 * step);
 #pragma GCC unroll 2
       for (int n = 0; n < N; ++n)
         products[r][n] = add_bytes(products[r][n], strip.codes[step][n], inputs);
     }
-#pragma GCC unroll 4
+#pragma GCC unroll 8
   for (int r = 0; r < kTileRows; ++r)
 #pragma GCC unroll 2
     for (int n = 0; n < N; ++n) {
@@ -224,22 +221,6 @@ inline void multiply_part(const Strip<N>& strip, const int8_t* codes, const floa
       totals[r][n] += whole * scales[r] * strip.scale[n];
       totals[r][n] += strip.minimum[n] * sums[r];
     }
-}
-
-inline void put_whole(float* to, Floats x) { store(to, x); }
-inline void put_whole(BFloat16* to, Floats x) {
-#if defined(__AVX512BF16__)
-  _mm256_storeu_si256((__m256i*)to, (__m256i)_mm512_cvtneps_pbh((__m512)x));
-#else
-  for (int i = 0; i < kWidth; ++i) round_to(to[i], x[i]);
-#endif
-}
-
-// A vector, or as much of one as there are outputs.
-template <class T>
-inline void put_vector(T* to, int64_t count, Floats x) {
-  if (count >= kWidth) return put_whole(to, x);
-  for (int i = 0; i < count; ++i) round_to(to[i], x[i]);
 }
 
 template <class T, int N>
@@ -251,8 +232,23 @@ inline void put_tile(const PackedLayer& layer, int64_t row, int64_t num_rows, in
     if (layer.bias) bias = load_elements(static_cast<const T*>(layer.bias) + first, count);
     T* to = reinterpret_cast<T*>(layer.output) + row * layer.output_row + first;
     for (int64_t r = 0; r < num_rows; ++r)
-      put_vector(to + r * layer.output_row, count, totals[r][n] + bias);
+      store_elements(to + r * layer.output_row, count, totals[r][n] + bias);
   }
+}
+
+// All parts of a tile's rows.
+template <int N>
+SPLICE_APART void multiply_tile(const Strip<N>* strips, const Tiles& x, int64_t tile,
+                                Floats (&results)[kTileRows][N]) {
+  Floats totals[kTileRows][N] = {};
+  int64_t first = tile * tile_parts(x.num_groups);
+  for (int64_t part = first; part < first + x.num_parts[tile]; ++part) {
+    int64_t place = part * kTileRows;
+    multiply_part<N>(strips[x.groups[part]], x.codes + place * kGroup, x.scales + place,
+                     x.sums + place, totals);
+  }
+  for (int r = 0; r < kTileRows; ++r)
+    for (int n = 0; n < N; ++n) results[r][n] = totals[r][n];
 }
 
 template <int BITS, class T, int N>
@@ -261,13 +257,8 @@ void multiply_strip(const PackedLayer& layer, const Tiles& x, int64_t vector, vo
   auto* strips = static_cast<Strip<N>*>(scratch);
   fill_strip<BITS, N>(layer, x.num_groups, vector, strips);
   for (int64_t tile = 0; tile < x.num_tiles(); ++tile) {
-    int64_t first = tile * tile_parts(x.num_groups);
-    Floats totals[kTileRows][N] = {};
-    for (int64_t part = first; part < first + x.num_parts[tile]; ++part) {
-      int64_t place = part * kTileRows;
-      multiply_part<N>(strips[x.groups[part]], x.codes + place * kGroup, x.scales + place,
-                       x.sums + place, totals);
-    }
+    Floats totals[kTileRows][N];
+    multiply_tile(strips, x, tile, totals);
     int64_t row = tile * kTileRows;
     put_tile<T, N>(layer, row, min(kTileRows, x.num_rows - row), vector, totals);
   }

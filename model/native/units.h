@@ -11,11 +11,19 @@ namespace {
 template <class T>
 struct Single {
   static constexpr int kElements = 1;
+  static constexpr bool kIsCoded = false;
+  using Sum = Floats;
 
-  static Floats load(const T* from, int64_t n) { return load_elements(from, n); }
+  template <class Q>
+  static Floats load(const Q* from, int64_t n) {
+    return load_elements(from, n);
+  }
 
-  // One position's values, kElements * kWidth at most, of which `n` exist.
-  static void pack_values(const T* const* rows, int64_t first, int64_t n, float* to) {
+  static Floats whole(Floats sum) { return sum; }
+
+  // One position's values, kValuesAtOnce at most, of which `n` exist.
+  static constexpr int64_t kValuesAtOnce = kWidth;
+  static void pack_values(const T* const* rows, int64_t first, int64_t n, float, float* to) {
     store(to, load_elements(rows[0] + first, n));
   }
 
@@ -30,6 +38,8 @@ struct Single {
 // Two neighbours along the dimension that is summed over.
 struct Pair {
   static constexpr int kElements = 2;
+  static constexpr bool kIsCoded = false;
+  using Sum = Floats;
 
   static __mmask32 mask(int64_t n) { return n >= 32 ? ~0u : (1u << n) - 1; }
 
@@ -37,8 +47,16 @@ struct Pair {
     return (Floats)_mm512_maskz_loadu_epi16(mask(n), from);
   }
 
+  static Floats load(const float* from, int64_t n) {
+    Floats low = load_elements(from, n), high = load_elements(from + kWidth, max(0, n - kWidth));
+    return (Floats)_mm512_cvtne2ps_pbh((__m512)high, (__m512)low);
+  }
+
+  static Floats whole(Floats sum) { return sum; }
+
   // Two positions' values, interleaved.
-  static void pack_values(const BFloat16* const* rows, int64_t first, int64_t n, float* to) {
+  static constexpr int64_t kValuesAtOnce = 2 * kWidth;
+  static void pack_values(const BFloat16* const* rows, int64_t first, int64_t n, float, float* to) {
     __m512i low = (__m512i)load(rows[0] + first, n), high = (__m512i)load(rows[1] + first, n);
     Ints order = lane_numbers() * 0x10001 + (kWidth * 2 << 16);  // i of the one, i of the other
     store(to, (Floats)_mm512_permutex2var_epi16(low, (__m512i)order, high));
@@ -76,7 +94,7 @@ struct UnitOf<BFloat16> {
 // sums[r][n] += rows[r] . columns[n], `depth` units deep.
 template <class Unit, int R, int N>
 inline void multiply(const float* rows, int64_t row_stride, const float* columns,
-                     int64_t column_stride, int64_t depth, Floats (&sums)[R][N]) {
+                     int64_t column_stride, int64_t depth, typename Unit::Sum (&sums)[R][N]) {
   for (int64_t i = 0; i < depth; ++i) {
     Floats x[N];
 #pragma GCC unroll 8

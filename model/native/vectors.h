@@ -13,6 +13,10 @@
 #include <emmintrin.h>
 #endif
 
+// Loops that want all registers for themselves are functions of their own: joined with what is around
+// them, the compiler keeps their sums in memory.
+#define SPLICE_APART __attribute__((noinline))
+
 namespace {
 
 #if defined(__AVX512F__)
@@ -44,6 +48,9 @@ inline Floats load(const float* from) { return *reinterpret_cast<const LooseFloa
 inline void store(float* to, Floats x) { *reinterpret_cast<LooseFloats*>(to) = x; }
 inline Floats larger(Floats a, Floats b) { return a > b ? a : b; }
 
+// So small a number that its inverse is none counts as zero; so does what isn't one.
+inline float inverse_of(float scale) { return scale > 1e-30f ? 1 / scale : 0; }
+
 inline float as_float(float x) { return x; }
 inline float as_float(BFloat16 x) { return __builtin_bit_cast(float, uint32_t(x.bits) << 16); }
 
@@ -52,6 +59,26 @@ inline void round_to(BFloat16& to, float x) {
   uint32_t bits = __builtin_bit_cast(uint32_t, x);
   bool is_nan = x != x;
   to.bits = is_nan ? 0x7fc0 : uint16_t((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
+// A whole vector, rounded.
+inline void store_rounded(float* to, Floats x) { store(to, x); }
+inline void store_rounded(BFloat16* to, Floats x) {
+#if defined(__AVX512BF16__)
+  _mm256_storeu_si256((__m256i*)to, (__m256i)_mm512_cvtneps_pbh((__m512)x));
+#else
+  typedef uint16_t Rounded __attribute__((vector_size(2 * kWidth), aligned(2)));
+  Ints bits = (Ints)x;
+  Ints up = x == x ? bits + 0x7fff + (bits >> 16 & 1) : Ints{} + 0x7fc00000;
+  *reinterpret_cast<Rounded*>(to) = __builtin_convertvector(up >> 16, Rounded);
+#endif
+}
+
+// The first `count` of a vector, or all that it has.
+template <class T>
+inline void store_elements(T* to, int64_t count, Floats x) {
+  if (count >= kWidth) return store_rounded(to, x);
+  for (int i = 0; i < count; ++i) round_to(to[i], x[i]);
 }
 
 // 0, 1, 2, ...

@@ -30,9 +30,7 @@ def test_fast_mode_stays_within_its_bound_of_float32(record_property):
     assert 0 <= spread.mean <= spread.p99 <= spread.worst
     assert measured.is_within_bound, str(measured)
     assert spread.same_top > 0.9
-    # Without bfloat16 `fast` is float32: then this has shown no more than that the cache adds
-    # nothing to rounding, and so it says.
-    assert measured.dtype in (torch.bfloat16, torch.float32)
+    assert measured.kv_dtype is torch.bfloat16
 
 
 def test_the_documented_limits_are_those_that_are_tested(table):

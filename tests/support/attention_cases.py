@@ -36,10 +36,9 @@ specs = st.builds(
 thorough = settings(max_examples=80, derandomize=True, deadline=None)
 
 
-def assert_close(actual, expected, dtype):
+def assert_close(actual, expected, dtype, tolerance=None):
     assert actual.dtype == dtype
     assert actual.shape == expected.shape
     assert not actual.isnan().any(), "what belongs to nobody reached an output"
-    torch.testing.assert_close(
-        actual.double(), expected.double(), atol=TOLERANCE[dtype], rtol=TOLERANCE[dtype]
-    )
+    tolerance = tolerance or TOLERANCE[dtype]
+    torch.testing.assert_close(actual.double(), expected.double(), atol=tolerance, rtol=tolerance)

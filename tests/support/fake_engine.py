@@ -38,6 +38,7 @@ INFO = EngineInfo(
     fingerprint="fake-1",
     device="cpu",
     dtype="float32",
+    kv_dtype="float32",
     mode="exact",
     attention="reference",
     weights_bytes=1,

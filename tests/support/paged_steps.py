@@ -14,7 +14,8 @@ CPU = torch.device("cpu")
 
 @dataclass(frozen=True)
 class Shape:
-    """`sequences` are (positions that exist before the step, positions computed in it)."""
+    """`sequences` are (positions that exist before the step, positions computed in it); keys and
+    values have the queries' dtype unless another is given."""
 
     sequences: tuple[tuple[int, int], ...]
     block_size: int = 4
@@ -22,6 +23,7 @@ class Shape:
     num_groups: int = 3
     head_size: int = 8
     dtype: torch.dtype = torch.float32
+    kv_dtype: torch.dtype | None = None
 
 
 class PagedStep:
@@ -34,11 +36,13 @@ class PagedStep:
         needs = [num_blocks_for(sum(s), size) for s in shape.sequences]
         block_ids = random.Random(seed).sample(range(sum(needs) + 3), sum(needs))
 
+        kv_dtype = shape.kv_dtype or shape.dtype
+
         def noise(*dims: int) -> torch.Tensor:
-            return torch.randn(*dims, generator=generator).to(shape.dtype)
+            return torch.randn(*dims, generator=generator).to(kv_dtype)
 
         self.kv = torch.full(
-            (sum(needs) + 3, 2, size, heads, shape.head_size), torch.nan, dtype=shape.dtype
+            (sum(needs) + 3, 2, size, heads, shape.head_size), torch.nan, dtype=kv_dtype
         )
         self.keys, self.values, rows = [], [], []
         for (history, chunk), need in zip(shape.sequences, needs, strict=True):
@@ -53,7 +57,9 @@ class PagedStep:
             rows.append(BatchRow([0] * chunk, history, mine, has_logits=True))
         self.batch = Batch.build(rows, size, CPU)
         num_rows = sum(chunk for _, chunk in shape.sequences)
-        self.query = noise(num_rows, heads * shape.num_groups, shape.head_size)
+        self.query = torch.randn(
+            num_rows, heads * shape.num_groups, shape.head_size, generator=generator
+        ).to(shape.dtype)
 
     def dense(self, spec: AttentionSpec) -> torch.Tensor:
         """Row by row over each sequence's own keys and values, in float64."""

@@ -149,6 +149,7 @@ def make_info(tokenizer: Path, max_context_tokens: int) -> EngineInfo:
         fingerprint="scripted",
         device="cpu",
         dtype="float32",
+        kv_dtype="float32",
         mode="exact",
         attention="reference",
         weights_bytes=1,

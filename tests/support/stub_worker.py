@@ -147,6 +147,7 @@ def make_info(model: str) -> EngineInfo:
         fingerprint="",
         device="cpu",
         dtype="float32",
+        kv_dtype="float32",
         mode="exact",
         attention="reference",
         weights_bytes=1,

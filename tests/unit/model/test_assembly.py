@@ -16,6 +16,7 @@ from model.assembly import (
     choose_copier,
     choose_device,
     choose_dtype,
+    choose_kv_dtype,
     choose_num_blocks,
 )
 from model.config import AttentionName, Device, EngineConfig, Mode, SamplingParams
@@ -159,6 +160,23 @@ def test_an_old_card_computes_in_float16(monkeypatch, has_bf16, dtype):
 
     assert choose_dtype(Mode.FAST, torch.device("cuda")) == dtype
     assert choose_dtype(Mode.EXACT, torch.device("cuda")) == torch.float32
+
+
+@pytest.mark.parametrize(
+    ("mode", "attention", "dtype", "kept"),
+    [
+        (Mode.FAST, AttentionName.CPU, torch.float32, torch.bfloat16),
+        (Mode.FAST, AttentionName.CPU, torch.bfloat16, torch.bfloat16),
+        (Mode.FAST, AttentionName.BATCHED, torch.float32, torch.float32),
+        (Mode.FAST, AttentionName.REFERENCE, torch.float32, torch.float32),
+        (Mode.EXACT, AttentionName.REFERENCE, torch.float32, torch.float32),
+        (Mode.EXACT, AttentionName.CPU, torch.float32, torch.float32),
+    ],
+)
+def test_compiled_attention_keeps_16_bits_in_fast_mode_alone(mode, attention, dtype, kept):
+    backend = choose_backend(EngineConfig(mode=mode, attention=attention), CPU)
+
+    assert choose_kv_dtype(mode, dtype, backend) is kept
 
 
 @pytest.mark.parametrize(

@@ -47,6 +47,15 @@ def test_tokens_are_written_at_their_places_and_nowhere_else():
     assert (cache.layer(2) == -1).all()
 
 
+def test_what_is_written_is_rounded_to_what_the_cache_keeps():
+    cache = make_cache(dtype=torch.bfloat16)
+    key, value = torch.randn(1, 2, 5), torch.randn(1, 2, 5)
+
+    cache.write(2, (torch.tensor([1]), torch.tensor([3])), key, value)
+
+    assert torch.equal(cache.layer(2)[1, :, 3], torch.cat([key, value]).bfloat16())
+
+
 def test_copies_are_carried_out_one_after_the_other():
     cache = make_cache()
     for block in range(6):

@@ -1,6 +1,8 @@
 """The compiled kernels against plain attention: each level that this CPU has, on one thread and on
 two; what belongs to nobody is NaN and reaches nobody."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -12,7 +14,7 @@ from model.attention.reference import ReferenceBackend
 from model.batch import Batch, BatchRow
 from model.kv_cache import KVCache, KVShape
 from model.native.operators import levels
-from tests.support.attention_cases import assert_close, shapes, specs, thorough
+from tests.support.attention_cases import TOLERANCE, assert_close, shapes, specs, thorough
 from tests.support.native_kernels import native_ops, threads
 from tests.support.paged_steps import CPU, PagedStep, Shape
 
@@ -34,6 +36,12 @@ large_shapes = st.builds(
     head_size=st.sampled_from([1, 3, 15, 31, 64, 65, 80, 128]),
     dtype=st.sampled_from([torch.float32, torch.bfloat16]),
 )
+# What levels err by whose products are of bfloat16, or of whole numbers of twelve bits.
+ROUNDED = {"avx512_bf16": TOLERANCE[torch.bfloat16], "avx512_vnni": 2e-2}
+# Float32 queries over keys and values in bfloat16.
+mixed_shapes = st.one_of(shapes, large_shapes).map(
+    lambda shape: replace(shape, dtype=torch.float32, kv_dtype=torch.bfloat16)
+)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -44,11 +52,15 @@ def _compiled():
 
 def outputs(step, spec):
     """Of every level, on one thread and on two."""
+    for level in levels(native_ops()):
+        yield from outputs_of(level, step, spec)
+
+
+def outputs_of(level, step, spec):
     ops = native_ops()
-    for level in levels(ops):
-        for number in (1, 2):
-            with threads(number):
-                yield CpuBackend(ops, level).plan(step.batch).attend(step.query, step.kv, spec)
+    for number in (1, 2):
+        with threads(number):
+            yield CpuBackend(ops, level).plan(step.batch).attend(step.query, step.kv, spec)
 
 
 @pytest.mark.parametrize("cases", [shapes, large_shapes], ids=["small", "large"])
@@ -62,6 +74,29 @@ def test_every_level_equals_plain_attention(cases):
             assert_close(output, expected, shape.dtype)
 
     holds()
+
+
+@given(shape=mixed_shapes, spec=specs, seed=st.integers(0, 1000))
+@thorough
+def test_queries_may_be_wider_than_keys_and_values(shape, spec, seed):
+    step = PagedStep(shape, seed)
+    expected = step.dense(spec)
+    for level in levels(native_ops()):
+        tolerance = ROUNDED.get(level, TOLERANCE[torch.float32])
+        for output in outputs_of(level, step, spec):
+            assert_close(output, expected, torch.float32, tolerance)
+
+
+def test_queries_may_not_be_narrower_than_keys_and_values():
+    step = PagedStep(Shape(((9, 1),), dtype=torch.bfloat16, kv_dtype=torch.float32))
+
+    with pytest.raises(RuntimeError, match="want keys and values in it"):
+        CpuBackend(native_ops()).plan(step.batch).attend(step.query, step.kv, PLAIN)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_keys_and_values_are_kept_in_16_bits(dtype):
+    assert CpuBackend(native_ops()).kv_dtype(dtype) is torch.bfloat16
 
 
 def test_the_levels_ascend_and_the_last_is_taken_by_itself():
@@ -147,8 +182,8 @@ def test_more_rows_than_a_tile_has_share_one_key_value_head():
         assert_close(output, step.dense(PLAIN), torch.float32)
 
 
-@given(shape=shapes, spec=specs, layer=st.integers(0, 2))
-@settings(max_examples=40, derandomize=True, deadline=None)
+@given(shape=st.one_of(shapes, mixed_shapes), spec=specs, layer=st.integers(0, 2))
+@settings(max_examples=60, derandomize=True, deadline=None)
 def test_storing_and_attending_in_one_call_is_one_after_the_other(shape, spec, layer):
     step = PagedStep(shape)
     plan = CpuBackend(native_ops()).plan(step.batch)
@@ -158,7 +193,7 @@ def test_storing_and_attending_in_one_call_is_one_after_the_other(shape, spec, l
             block_size=shape.block_size,
             num_kv_heads=shape.num_kv_heads,
             head_size=shape.head_size,
-            dtype=shape.dtype,
+            dtype=step.kv.dtype,
         ),
         len(step.kv),
         torch.device("cpu"),

@@ -78,6 +78,7 @@ def builder(folder, script=COMPILES, *, load=Step, clock=None, compiler="c++"):
         windows=(None,),
         kv=KVShape(num_layers=1, block_size=4, num_kv_heads=1, head_size=8, dtype=torch.float32),
         embedding_size=8,
+        dtype=torch.float32,
         max_rows=4,
         compiler=compiler,
     )

@@ -41,6 +41,7 @@ def traced(config, bits=None):
         windows=shape.windows,
         kv=shape.kv_shape(4, torch.bfloat16),
         embedding_size=model.config.hidden_size,
+        dtype=torch.bfloat16,
         max_rows=row_limit(model) or MOST_ROWS,
         compiler="",
     )
