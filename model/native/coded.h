@@ -1,8 +1,8 @@
 // Attention over bfloat16 where the CPU multiplies whole numbers of 16 bits at twice the rate of
 // floats, and no bfloat16: a unit is a pair of codes. What a code stands for is kept beside: for
 // queries by row, for keys by position, for values by tile, and for weights by row and tile, for away
-// from its largest score a row has many that are small. Sums have 32 bits, so codes have some twelve:
-// what is rounded so errs less than in bfloat16 (docs/exactness.md).
+// from its largest score a row has many that are small. Sums have 32 bits, so codes have some twelve
+// (docs/exactness.md has what that makes of logits).
 
 #pragma once
 

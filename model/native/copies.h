@@ -3,14 +3,13 @@
 
 #pragma once
 
-#include <pthread.h>
-#include <sched.h>
 #include <torch/csrc/stable/tensor.h>
 #include <torch/headeronly/util/Exception.h>
 
 #include <atomic>
 #include <memory>
 
+#include "crew.h"
 #include "levels.h"
 
 namespace splice {
@@ -46,52 +45,24 @@ class CopyJob {
   std::atomic<int64_t> next_{0}, num_done_{0};
 };
 
-// A thread that copies too. It is begun on another processor than this one: a virtual machine's idle
-// one counts as taken, so that the system would begin both on one, the second behind the first.
-class Helper {
- public:
+// A thread that copies too.
+struct Helper {
+  Processors all;
+  std::shared_ptr<CopyJob> job;
+
   // None, if the process may have no more threads or no other processor.
   static void begin(const std::shared_ptr<CopyJob>& job) {
-    pthread_attr_t attributes;
-    if (pthread_attr_init(&attributes) != 0) return;
-    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-    auto helper = std::make_unique<Helper>(job);
+    auto helper = std::make_unique<Helper>(Helper{Processors::all(), job});
     pthread_t thread;
-    if (helper->choose_processors(attributes) &&
-        pthread_create(&thread, &attributes, run, helper.get()) == 0)
-      helper.release();
-    pthread_attr_destroy(&attributes);
+    if (begin_elsewhere(helper->all, run, helper.get(), &thread)) helper.release();
   }
 
-  explicit Helper(const std::shared_ptr<CopyJob>& job) : job_(job) {}
-
- private:
   static void* run(void* begun) {
     std::unique_ptr<Helper> helper(static_cast<Helper*>(begun));
-#if defined(__GLIBC__)
-    // It may go wherever it gets on from here.
-    pthread_setaffinity_np(pthread_self(), sizeof(all_), &helper->all_);
-#endif
-    helper->job_->copy_what_is_left();
+    helper->all.give(pthread_self());  // it may go wherever it gets on from here
+    helper->job->copy_what_is_left();
     return nullptr;
   }
-
-  bool choose_processors(pthread_attr_t& attributes) {
-#if defined(__GLIBC__)
-    if (sched_getaffinity(0, sizeof(all_), &all_) != 0) return false;
-    cpu_set_t others = all_;
-    CPU_CLR(sched_getcpu(), &others);
-    return CPU_COUNT(&others) > 0 &&
-           pthread_attr_setaffinity_np(&attributes, sizeof(others), &others) == 0;
-#else
-    return true;
-#endif
-  }
-
-  std::shared_ptr<CopyJob> job_;
-#if defined(__GLIBC__)
-  cpu_set_t all_;
-#endif
 };
 
 // From the first to the second of each pair of `addresses` [n, 2], `num_bytes` each; `checksums`

@@ -1,5 +1,5 @@
-// The torch operators: they cut a step into items, hand them to torch's own threads and join what a
-// split of the history left apart. Uses torch's stable ABI alone, whose headers compile in a second.
+// The torch operators: they cut a step into items, hand them to threads and join what a split of the
+// history left apart. Uses torch's stable ABI alone, whose headers compile in a second.
 
 #include <torch/csrc/stable/library.h>
 #include <torch/csrc/stable/ops.h>
@@ -17,6 +17,7 @@
 
 #include "buffer.h"
 #include "copies.h"
+#include "crew.h"
 #include "levels.h"
 #include "packed_products.h"
 #include "products.h"
@@ -165,15 +166,12 @@ using Kernel = void (*)(const Attention&, const Item&, void*);
 void run(const Attention& call, const std::vector<Item>& items, const Level& level, Kernel kernel,
          int64_t num_threads) {
   std::atomic<size_t> next{0};
-  auto work = [&](int64_t, int64_t) {
+  auto work = [&] {
     static thread_local Buffer scratch;
     float* memory = scratch.floats(level.scratch_bytes(call.head_size) / sizeof(float));
     for (size_t i = next++; i < items.size(); i = next++) kernel(call, items[i], memory);
   };
-  if (num_threads == 1)
-    work(0, 1);
-  else
-    torch::stable::parallel_for(0, num_threads, 1, work);
+  Crew::get().run(num_threads, work);
 }
 
 // A layer's variant; window and softcap 0: none; level -1: the best that the CPU has.

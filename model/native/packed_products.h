@@ -15,7 +15,7 @@
 
 namespace splice {
 
-constexpr int64_t kTilesAtOnce = 4;   // that a thread makes ready, or waking it costs more
+constexpr int64_t kTilesAtOnce = 4;  // that a thread makes ready, or calling it costs more
 constexpr int64_t kMostRows = 512;  // that are made ready together: more take memory and save nothing
 
 // Blocks of outputs that a thread takes at once, when few rows leave the weights to be waited for.
@@ -81,7 +81,7 @@ inline void multiply_many(PackedCall call) {
     tiles.num_rows = std::min(kMostRows, call.num_rows - row);
     tiles.from = call.from + row * call.num_inputs * size;
     reserve(tiles);
-    torch::stable::parallel_for(0, tiles.num_tiles(), kTilesAtOnce, [&](int64_t begin, int64_t end) {
+    share_out({tiles.num_tiles()}, kTilesAtOnce, [&](size_t, int64_t begin, int64_t end) {
       for (int64_t tile = begin; tile < end; ++tile) call.level.fill_tile[call.is_half](tiles, tile);
     });
     // With many rows the fewest blocks that are taken together are work enough.

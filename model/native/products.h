@@ -1,4 +1,4 @@
-// Linear layers as torch operators: their outputs are shared out among torch's own threads.
+// Linear layers as torch operators: their outputs are shared out among threads.
 
 #pragma once
 
@@ -10,6 +10,7 @@
 #include <optional>
 #include <vector>
 
+#include "crew.h"
 #include "levels.h"
 
 namespace splice {
@@ -29,7 +30,7 @@ inline Linear linear_of(const Tensor& input, const Tensor& weight, const Tensor*
   return call;
 }
 
-// Layers of the same input, one waking of the threads for all: each takes `size` units of one layer
+// Layers of the same input, one call of the threads for all: each takes `size` units of one layer
 // after the other. `counts` are the layers' units; `part` is told which layer, and its units.
 template <class Part>
 inline void share_out(const std::vector<int64_t>& counts, int64_t size, Part part) {
@@ -37,7 +38,7 @@ inline void share_out(const std::vector<int64_t>& counts, int64_t size, Part par
   for (int64_t count : counts)
     ends.push_back((ends.empty() ? 0 : ends.back()) + (count + size - 1) / size);
   std::atomic<int64_t> next{0};
-  auto work = [&](int64_t, int64_t) {
+  auto work = [&] {
     size_t k = 0;
     for (int64_t i = next++; i < ends.back(); i = next++) {
       while (i >= ends[k]) ++k;
@@ -45,11 +46,7 @@ inline void share_out(const std::vector<int64_t>& counts, int64_t size, Part par
       part(k, begin, std::min(begin + size, counts[k]));
     }
   };
-  int64_t num_threads = std::min<int64_t>(torch::stable::get_num_threads(), ends.back());
-  if (num_threads == 1)
-    work(0, 1);
-  else
-    torch::stable::parallel_for(0, num_threads, 1, work);
+  Crew::get().run(std::min<int64_t>(torch::stable::get_num_threads(), ends.back()), work);
 }
 
 inline void multiply(const std::vector<Linear>& layers, const Level& level) {
