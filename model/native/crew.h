@@ -99,8 +99,11 @@ class Crew {
     if (num_threads < 2 || !lock) return work();
     hire(num_threads - 1);
     open({[](void* context) { (*static_cast<Work*>(context))(); }, &work, num_threads - 1});
+    struct Closing {
+      Crew& crew;
+      ~Closing() { crew.close(); }
+    } closing{*this};  // however `work` ends, nobody is in it behind this
     work();
-    close();
   }
 
  private:
