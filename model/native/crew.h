@@ -95,8 +95,9 @@ class Crew {
   // thread's call is being helped with, the caller does all of it.
   template <class Work>
   void run(int64_t num_threads, Work& work) {
+    if (num_threads < 2) return work();
     std::unique_lock<std::mutex> lock(calls_, std::try_to_lock);
-    if (num_threads < 2 || !lock) return work();
+    if (!lock) return work();
     hire(num_threads - 1);
     open({[](void* context) { (*static_cast<Work*>(context))(); }, &work, num_threads - 1});
     struct Closing {
@@ -117,7 +118,7 @@ class Crew {
     Crew* crew;
     int64_t index;
     pthread_t thread;
-    std::atomic<bool> is_asleep{false};
+    std::atomic<int> is_asleep{false};  // an int, for which waiting wakes nobody else
   };
 
   // `state_` counts the helpers at work in its low bits; a bit says whether one may join, and those
@@ -157,7 +158,8 @@ class Crew {
   }
 
   void help(Helper& me) {
-    uint64_t last = 0;  // call
+    processors_.give(pthread_self());  // it may go wherever it gets on from here
+    uint64_t last = 0;                 // call
     for (;;) {
       uint64_t seen = wait_for_call(me, last);
       if (!state_.compare_exchange_strong(seen, seen + 1)) continue;  // another came or it is over
@@ -184,7 +186,7 @@ class Crew {
       // Whoever opens a call looks for sleepers behind that: one of the two sees the other.
       if (is_new(state_, last)) me.is_asleep = false;
       me.is_asleep.wait(true);
-      processors_.give(pthread_self());  // it may go wherever it gets on from here
+      processors_.give(pthread_self());
     }
   }
 

@@ -265,6 +265,8 @@ void store(const Attention& call, int64_t part, const Tensor& rows, const Tensor
 }
 
 void store_any(const Attention& call, int64_t part, const Tensor& rows, const Tensor& places) {
+  STD_TORCH_CHECK(int64_t(rows.element_size()) >= call.kv_element,
+                  "keys and values in bfloat16 want a cache in it");
   bool is_half = call.kv_element == 2;
   if (int64_t(rows.element_size()) == call.kv_element)
     is_half ? store<uint16_t, uint16_t>(call, part, rows, places)

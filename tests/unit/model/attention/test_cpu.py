@@ -94,6 +94,18 @@ def test_queries_may_not_be_narrower_than_keys_and_values():
         CpuBackend(native_ops()).plan(step.batch).attend(step.query, step.kv, PLAIN)
 
 
+def test_narrower_rows_are_refused_before_any_is_stored():
+    step = PagedStep(Shape(((9, 1),), dtype=torch.bfloat16, kv_dtype=torch.float32))
+    plan = CpuBackend(native_ops()).plan(step.batch)
+    blocks = torch.zeros(len(step.kv), 1, *step.kv.shape[1:])
+    rows = torch.ones(1, 2, 8, dtype=torch.bfloat16)
+    lists = (torch.stack(step.batch.places), plan.tables, plan.sequences)
+
+    with pytest.raises(RuntimeError, match="want a cache in it"):
+        native_ops().attend_step(blocks, step.query, rows, rows, *lists, 0, 0.3, 0, 0.0, -1)
+    assert not blocks.any()
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_keys_and_values_are_kept_in_16_bits(dtype):
     assert CpuBackend(native_ops()).kv_dtype(dtype) is torch.bfloat16
