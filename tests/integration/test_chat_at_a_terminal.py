@@ -23,12 +23,12 @@ async def test_at_a_terminal_ctrl_c_stops_a_reply_and_keeps_it_and_the_second_le
     async with at_terminal("chat", SPLICE_URL=front.base_url) as (process, terminal):
         await terminal.until("/help")
         await terminal.until("> ")
-        terminal.type("tell me\n")
+        await terminal.type("tell me\n")
         await terminal.until("half of")
-        terminal.type("\x03")
+        await terminal.type("\x03")
         await terminal.until("stopped")
         await terminal.until("> ")
-        terminal.type("\x03")
+        await terminal.type("\x03")
         await terminal.until("to go on: splice chat --session conv_")
         assert await asyncio.wait_for(process.wait(), 10) == 0
 

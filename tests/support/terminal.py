@@ -31,7 +31,7 @@ async def at_terminal(*args, **environ):
     )
     os.close(slave)
     try:
-        yield process, Terminal(master)
+        yield process, Terminal(master, process.pid)
     finally:
         if process.returncode is None:
             process.kill()
@@ -42,12 +42,21 @@ async def at_terminal(*args, **environ):
 class Terminal:
     """The end of a terminal at which a person sits."""
 
-    def __init__(self, fd):
+    def __init__(self, fd, pid):
         self._fd = fd
+        self._status = Path(f"/proc/{pid}/stat")
         self._unread = ""
 
-    def type(self, text):
+    async def type(self, text):
+        """Type, once the command waits for something: no person types between its prompt and its
+        wait for keys, where a Ctrl-C is not noticed before the next key (CPython's readline)."""
+        async with asyncio.timeout(30):
+            while not self._is_waiting():  # noqa: ASYNC110 - the kernel tells nobody
+                await asyncio.sleep(0.01)
         os.write(self._fd, text.encode())
+
+    def _is_waiting(self):
+        return self._status.read_text().rpartition(")")[2].split()[0] == "S"
 
     async def until(self, text):
         """Read on to the end of a text."""
