@@ -287,8 +287,7 @@ class Run {
     Floats total{};
     for (int64_t lane = 0; lane < padded_count_; lane += kWidth) {
       Floats weights = power_of_two(load(scores + lane) - one);
-      total += weights;
-      Unit::store_weights(scores, lane, weights);
+      total += Unit::store_weights(scores, lane, weights);
     }
     Floats exponents = splat(before - top);
     exponents[1] = one - top;

@@ -105,9 +105,12 @@ struct CodedPair {
                     load_elements(rows[1] + first, n) * inverse));
   }
 
-  // Weights of 1 at most.
-  static void store_weights(float* to, int64_t lane, Floats weights) {
-    put_narrow(to + lane / 2, weights * kMostWeight);
+  // Weights of 1 at most, and what their codes stand for, so that small ones are lost to no sum of
+  // them that is divided by; what is no number stays none.
+  static Floats store_weights(float* to, int64_t lane, Floats weights) {
+    Ints coded = rounded(weights * kMostWeight);
+    _mm256_storeu_si256((__m256i*)(to + lane / 2), _mm512_cvtepi32_epi16((__m512i)coded));
+    return whole(coded) / kMostWeight + (weights - weights);
   }
 
   static Ints multiply_add(Ints sum, Floats x, float y) {

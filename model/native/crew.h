@@ -11,11 +11,15 @@
 
 #include <pthread.h>
 #include <sched.h>
+#include <torch/csrc/stable/ops.h>
 
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <exception>
+#include <memory>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 #if defined(__SSE2__)
@@ -37,18 +41,18 @@ class Processors {
 
   Processors elsewhere() const {
     Processors others = *this;
-    CPU_CLR(sched_getcpu(), &others.set_);
-    others.is_known_ = is_known_ && CPU_COUNT(&others.set_) > 0;
+    if (is_known_) CPU_CLR(sched_getcpu(), &others.set_);
     return others;
   }
 
-  // Whether there is one to run on.
+  // Whether there is one to run on. They are not known where there are more than a set has room for.
   bool give(pthread_attr_t& attributes) const {
-    return is_known_ && pthread_attr_setaffinity_np(&attributes, sizeof(set_), &set_) == 0;
+    return !is_known_ || (CPU_COUNT(&set_) > 0 &&
+                          pthread_attr_setaffinity_np(&attributes, sizeof(set_), &set_) == 0);
   }
 
   void give(pthread_t thread) const {
-    if (is_known_) pthread_setaffinity_np(thread, sizeof(set_), &set_);
+    if (is_known_ && CPU_COUNT(&set_) > 0) pthread_setaffinity_np(thread, sizeof(set_), &set_);
   }
 
  private:
@@ -84,41 +88,45 @@ inline void relax() {
 
 class Crew {
  public:
-  // The process's. It is never destroyed, for its threads end with the process.
+  // The process's. It is never destroyed, for its threads end with the process; a process that is
+  // forked off has none of them, and a crew of its own.
   static Crew& get() {
-    static Crew* crew = new Crew;
+    static Crew* crew = [] {
+      pthread_atfork(nullptr, nullptr, [] { crew = new Crew; });
+      return new Crew;
+    }();
     return *crew;
   }
 
   // Runs `work()` here and in up to `num_threads - 1` helpers at once, and returns when all have
   // returned. It must take what is left to do part by part, and may find nothing left. While another
-  // thread's call is being helped with, the caller does all of it.
+  // thread's call is being helped with, the caller does all of it. Throws what one of them threw.
   template <class Work>
   void run(int64_t num_threads, Work& work) {
     if (num_threads < 2) return work();
     std::unique_lock<std::mutex> lock(calls_, std::try_to_lock);
     if (!lock) return work();
     hire(num_threads - 1);
-    open({[](void* context) { (*static_cast<Work*>(context))(); }, &work, num_threads - 1});
-    struct Closing {
-      Crew& crew;
-      ~Closing() { crew.close(); }
-    } closing{*this};  // however `work` ends, nobody is in it behind this
-    work();
+    if (helpers_.empty()) {
+      lock.unlock();
+      auto part = [&](int64_t, int64_t) { work(); };
+      return torch::stable::parallel_for(0, num_threads, 1, part);
+    }
+    open([](void* context) { (*static_cast<Work*>(context))(); }, &work, num_threads - 1);
+    attempt();
+    close();
+    if (auto fault = std::exchange(fault_, nullptr)) std::rethrow_exception(fault);
   }
 
  private:
-  struct Job {
-    void (*call)(void*);
-    void* context;
-    int64_t num_helpers;
-  };
+  enum Rest : int { kAwake, kAsleep, kWoken };  // an int, for which waiting wakes nobody else
 
   struct Helper {
     Crew* crew;
     int64_t index;
+    Processors processors;  // where it may go once it gets on
     pthread_t thread;
-    std::atomic<int> is_asleep{false};  // an int, for which waiting wakes nobody else
+    std::atomic<int> rest{kAwake};
   };
 
   // `state_` counts the helpers at work in its low bits; a bit says whether one may join, and those
@@ -126,29 +134,55 @@ class Crew {
   static constexpr uint64_t kOpen = 1 << 16, kHelpers = kOpen - 1, kCall = kOpen << 1;
   static constexpr int kLooks = 64;  // between two times that a processor is given away
   static constexpr auto kPatience = std::chrono::milliseconds(4);  // a decode step's pause is shorter
+  static constexpr auto kRefusal = std::chrono::seconds(1);        // until threads are asked for again
 
+  using Clock = std::chrono::steady_clock;
+
+  // There are fewer where the process may have no more threads, or no other processor: torch's own
+  // threads may run elsewhere than where their caller is bound to.
   void hire(int64_t count) {
-    while (int64_t(helpers_.size()) < count && !is_refused_) {
-      auto* helper = new Helper{this, int64_t(helpers_.size())};
-      is_refused_ = !begin_elsewhere(processors_, look_out, helper, &helper->thread);
-      is_refused_ ? delete helper : helpers_.push_back(helper);
+    if (int64_t(helpers_.size()) >= count || Clock::now() < no_sooner_) return;
+    auto all = Processors::all();
+    while (int64_t(helpers_.size()) < count) {
+      helpers_.reserve(count);
+      std::unique_ptr<Helper> helper(new Helper{this, int64_t(helpers_.size()), all});
+      if (!begin_elsewhere(all, look_out, helper.get(), &helper->thread)) {
+        no_sooner_ = Clock::now() + kRefusal;
+        return;
+      }
+      helpers_.push_back(helper.release());
     }
   }
 
-  void open(const Job& job) {
-    job_ = job;
+  void open(void (*call)(void*), void* context, int64_t num_helpers) {
+    call_ = call;
+    context_ = context;
+    num_helpers_ = num_helpers;
     state_ = (state_ & ~(kOpen | kHelpers)) + kCall | kOpen;
-    for (int64_t i = 0; i < job.num_helpers && i < int64_t(helpers_.size()); ++i) {
-      if (!helpers_[i]->is_asleep) continue;
-      processors_.elsewhere().give(helpers_[i]->thread);
-      helpers_[i]->is_asleep = false;
-      helpers_[i]->is_asleep.notify_one();
+    for (int64_t i = 0; i < num_helpers && i < int64_t(helpers_.size()); ++i) wake(*helpers_[i]);
+  }
+
+  void wake(Helper& helper) {
+    int asleep = kAsleep;
+    if (helper.rest != kAsleep || !helper.rest.compare_exchange_strong(asleep, kWoken)) return;
+    helper.processors = Processors::all();  // the caller's, who may have been moved
+    helper.processors.elsewhere().give(helper.thread);
+    helper.rest = kAwake;
+    helper.rest.notify_one();
+  }
+
+  void attempt() {
+    try {
+      call_(context_);
+    } catch (...) {
+      if (!is_faulty_.exchange(true)) fault_ = std::current_exception();
     }
   }
 
   void close() {
     state_ &= ~kOpen;
     for (int looks = 1; state_ & kHelpers; ++looks) looks % kLooks ? relax() : void(sched_yield());
+    is_faulty_ = false;
   }
 
   static void* look_out(void* begun) {
@@ -158,43 +192,55 @@ class Crew {
   }
 
   void help(Helper& me) {
-    processors_.give(pthread_self());  // it may go wherever it gets on from here
-    uint64_t last = 0;                 // call
+    me.processors.give(pthread_self());
+    uint64_t last = 0;  // call
     for (;;) {
       uint64_t seen = wait_for_call(me, last);
       if (!state_.compare_exchange_strong(seen, seen + 1)) continue;  // another came or it is over
       last = call_of(seen);
-      if (me.index < job_.num_helpers) job_.call(job_.context);
+      attempt();
       --state_;
     }
   }
 
   static uint64_t call_of(uint64_t state) { return state & ~(kOpen | kHelpers); }
-  static bool is_new(uint64_t state, uint64_t last) { return state & kOpen && call_of(state) != last; }
+
+  // If the call is over meanwhile, `num_helpers_` may be another's; then nobody can join it either.
+  bool is_wanted(const Helper& me, uint64_t state, uint64_t last) const {
+    return state & kOpen && call_of(state) != last && me.index < num_helpers_;
+  }
 
   uint64_t wait_for_call(Helper& me, uint64_t last) {
     for (;;) {
-      auto until = std::chrono::steady_clock::now() + kPatience;
+      auto until = Clock::now() + kPatience;
       for (int looks = 1;; ++looks) {
-        if (uint64_t seen = state_; is_new(seen, last)) return seen;
+        if (uint64_t seen = state_; is_wanted(me, seen, last)) return seen;
         relax();
         if (looks % kLooks) continue;
         sched_yield();
-        if (std::chrono::steady_clock::now() > until) break;
+        if (Clock::now() > until) break;
       }
-      me.is_asleep = true;
-      // Whoever opens a call looks for sleepers behind that: one of the two sees the other.
-      if (is_new(state_, last)) me.is_asleep = false;
-      me.is_asleep.wait(true);
-      processors_.give(pthread_self());
+      sleep(me, last);
     }
   }
 
-  const Processors processors_ = Processors::all();
+  void sleep(Helper& me, uint64_t last) {
+    me.rest = kAsleep;
+    // Whoever opens a call looks for sleepers behind that: one of the two sees the other.
+    int asleep = kAsleep;
+    if (is_wanted(me, state_, last) && me.rest.compare_exchange_strong(asleep, kAwake)) return;
+    for (int rest = me.rest; rest != kAwake; rest = me.rest) me.rest.wait(rest);
+    me.processors.give(pthread_self());
+  }
+
   std::mutex calls_;
   std::vector<Helper*> helpers_;
-  bool is_refused_ = false;
-  Job job_{};
+  Clock::time_point no_sooner_;
+  void (*call_)(void*) = nullptr;
+  void* context_ = nullptr;
+  std::exception_ptr fault_;
+  std::atomic<bool> is_faulty_{false};
+  std::atomic<int64_t> num_helpers_{0};
   alignas(64) std::atomic<uint64_t> state_{0};
 };
 

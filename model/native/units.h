@@ -27,7 +27,11 @@ struct Single {
     store(to, load_elements(rows[0] + first, n));
   }
 
-  static void store_weights(float* to, int64_t lane, Floats weights) { store(to + lane, weights); }
+  // Gives what is divided by at the end: the weights' sum is a sum of these.
+  static Floats store_weights(float* to, int64_t lane, Floats weights) {
+    store(to + lane, weights);
+    return weights;
+  }
 
   static Floats multiply_add(Floats sum, Floats x, float y) { return sum + x * y; }
 
@@ -64,9 +68,10 @@ struct Pair {
     if (n > kWidth) store(to + kWidth, (Floats)_mm512_permutex2var_epi16(low, (__m512i)order, high));
   }
 
-  static void store_weights(float* to, int64_t lane, Floats weights) {
+  static Floats store_weights(float* to, int64_t lane, Floats weights) {
     __m256bh rounded = _mm512_cvtneps_pbh((__m512)weights);
     _mm256_storeu_si256((__m256i*)(to + lane / 2), (__m256i)rounded);
+    return weights;
   }
 
   static Floats multiply_add(Floats sum, Floats x, float y) {

@@ -44,9 +44,10 @@ class PagedStep:
         self.kv = torch.full(
             (sum(needs) + 3, 2, size, heads, shape.head_size), torch.nan, dtype=kv_dtype
         )
-        self.keys, self.values, rows = [], [], []
+        self.keys, self.values, self.tables, rows = [], [], [], []
         for (history, chunk), need in zip(shape.sequences, needs, strict=True):
             mine, block_ids = block_ids[:need], block_ids[need:]
+            self.tables.append(mine)
             length = history + chunk
             self.keys.append(noise(length, heads, shape.head_size))
             self.values.append(noise(length, heads, shape.head_size))

@@ -42,6 +42,11 @@ ROUNDED = {"avx512_bf16": TOLERANCE[torch.bfloat16], "avx512_vnni": 2e-2}
 mixed_shapes = st.one_of(shapes, large_shapes).map(
     lambda shape: replace(shape, dtype=torch.float32, kv_dtype=torch.bfloat16)
 )
+DTYPES = [
+    (torch.float32, None),
+    (torch.bfloat16, None),
+    (torch.float32, torch.bfloat16),
+]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -185,6 +190,25 @@ def test_a_large_score_does_not_overflow(dtype):
 
     for output in outputs(step, AttentionSpec(1.0)):
         assert_close(output, step.dense(AttentionSpec(1.0)), dtype)
+
+
+@pytest.mark.parametrize(("dtype", "kv_dtype"), DTYPES, ids=str)
+@pytest.mark.parametrize(("part", "number"), [(0, torch.nan), (1, torch.nan), (1, torch.inf)])
+def test_what_is_no_number_is_none_for_whoever_sees_it_and_for_nobody_else(
+    dtype, kv_dtype, part, number
+):
+    shape = Shape(((70, 3), (200, 1), (5, 4)), head_size=40, dtype=dtype, kv_dtype=kv_dtype)
+    step = PagedStep(shape)
+    (step.keys, step.values)[part][0][20, 1, 7] = number
+    block, offset = step.tables[0][20 // shape.block_size], 20 % shape.block_size
+    step.kv[block, part, offset, 1, 7] = number
+
+    dense = step.dense(PLAIN)
+    seen = ~dense.isfinite().all(-1)
+    assert seen.any()
+    assert not seen.all()
+    for output in outputs(step, PLAIN):
+        assert torch.equal(~output.isfinite().all(-1), seen)
 
 
 def test_more_rows_than_a_tile_has_share_one_key_value_head():

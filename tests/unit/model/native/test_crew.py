@@ -1,15 +1,20 @@
 """Threads that help with a call: however late they come, all of it is done, and once."""
 
 import random
+import subprocess
+import sys
 import threading
 import time
+from pathlib import Path
 
 import pytest
 import torch
 
 from model.attention.base import AttentionSpec
 from model.attention.cpu import CpuBackend
+from model.native import build
 from model.packed_weights import quantize_packed
+from tests.support.live_server import ROOT
 from tests.support.native_kernels import native_ops, threads
 from tests.support.paged_steps import PagedStep, Shape
 
@@ -82,3 +87,85 @@ def test_attention_is_shared_out_as_well():
         first = attend()
         assert all(torch.equal(first, attend()) for _ in range(50))
     torch.testing.assert_close(first.double(), step.dense(spec), atol=1e-4, rtol=1e-4)
+
+
+CASES = Path(__file__).with_name("crew_cases.cpp")
+SCRIPT = """
+import ctypes, os, sys
+import torch
+
+torch.set_num_threads(3)
+parts_done = ctypes.CDLL(sys.argv[1]).parts_done
+parts_done.restype = ctypes.c_int64
+parts_done.argtypes = [ctypes.c_int64] * 3
+NOBODY, CALLER, HELPER = range(3)
+"""
+
+
+@pytest.fixture(scope="module")
+def run_alone(tmp_path_factory):
+    """Runs a script with the crew in a process of its own; gives what it prints."""
+    folder = tmp_path_factory.mktemp("crew")
+    library = folder / "crew_cases.so"
+    torch_folder = Path(torch.__file__).parent
+    include = f"-I{torch_folder / 'include'}"
+    flags = ["-DTORCH_FEATURE_VERSION=TORCH_VERSION_2_10_0", include, f"-I{ROOT}/model/native"]
+    job = build._compile(str(CASES), folder / "crew_cases.o", flags)
+    build._run(build.find_compiler(), [job])
+    build._run(build.find_compiler(), [build._link([job.output], library)])
+
+    def run(script, **kwargs):
+        done = subprocess.run(
+            [sys.executable, "-c", SCRIPT + script, library],
+            capture_output=True,
+            text=True,
+            timeout=100,
+            **kwargs,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout.split()
+
+    return run
+
+
+def test_what_is_thrown_at_work_reaches_the_caller_and_the_next_call_is_whole(run_alone):
+    printed = run_alone("""
+for thrower in (HELPER, CALLER, HELPER, NOBODY):
+    print(parts_done(3, 1000, thrower), parts_done(3, 1000, NOBODY))
+""")
+    assert printed == ["-1", "1000"] * 3 + ["1000", "1000"]
+
+
+def test_a_forked_process_has_helpers_of_its_own(run_alone):
+    printed = run_alone("""
+assert parts_done(3, 1000, HELPER) == -1
+if not (child := os.fork()):
+    print(parts_done(3, 1000, HELPER), parts_done(3, 1000, NOBODY), flush=True)
+    os._exit(0)
+os.waitpid(child, 0)
+print(parts_done(3, 1000, HELPER), parts_done(3, 1000, NOBODY))
+""")
+    assert printed == ["-1", "1000"] * 2
+
+
+def test_where_its_caller_is_bound_to_a_processor_torchs_threads_help(run_alone):
+    printed = run_alone("""
+os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+print(parts_done(3, 1000, HELPER), parts_done(3, 1000, NOBODY))
+""")
+    assert printed == ["-1", "1000"]
+
+
+def test_whoever_may_have_no_thread_does_it_without_and_has_them_later(run_alone):
+    printed = run_alone("""
+import resource, time
+
+torch.set_num_threads(1)
+soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+resource.setrlimit(resource.RLIMIT_AS, (1, hard))
+alone = parts_done(2, 1000, NOBODY)
+resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+time.sleep(1.1)
+print(alone, parts_done(2, 1000, HELPER))
+""")
+    assert printed == ["1000", "-1"]
