@@ -23,7 +23,7 @@ from model.attention.cpu import CpuBackend
 from model.compiled.commission import commission
 from model.compiled.step import StepSource
 from model.config import CompileMode, Device, EngineConfig, Mode
-from model.kv_cache import KVCache
+from model.kv_cache import KVCache, KVShape
 from model.provision import DEFAULT_MODEL, obtain
 from model.runner import ModelRunner, ModelShape
 from model.weights import prepare
@@ -43,6 +43,7 @@ class Served:
     model: PreTrainedModel
     shape: ModelShape
     backend: CpuBackend
+    kv: KVShape
     compiled: StepSource
     folder: Path
     commission: Callable[[], StepSource]
@@ -58,15 +59,16 @@ class Served:
         model = load_served(config, folder, backend, print).model
         shape = ModelShape.of(model)
 
-        def order() -> StepSource:
-            return commission(config, model, shape, backend, "benchmark")
+        kv = shape.kv_shape(BLOCK_SIZE, backend.kv_dtype(model.dtype))
 
-        return cls(model, shape, backend, order(), folder, order)
+        def order() -> StepSource:
+            return commission(config, model, shape.windows, kv, backend, "benchmark")
+
+        return cls(model, shape, backend, kv, order(), folder, order)
 
     def cache(self, num_blocks: int) -> KVCache:
         """Random keys and values."""
-        kv_dtype = self.backend.kv_dtype(self.model.dtype)
-        cache = KVCache(self.shape.kv_shape(BLOCK_SIZE, kv_dtype), num_blocks, CPU)
+        cache = KVCache(self.kv, num_blocks, CPU)
         for layer in range(self.shape.num_layers):
             cache.layer(layer).normal_()
         return cache

@@ -164,9 +164,10 @@ def main(arguments: list[str]) -> int:
     )
     print(measured)
     if measured.dtype is torch.float32:
+        kept = str(measured.kv_dtype).removeprefix("torch.")
         print(
-            "This device has no bfloat16: keys and values are kept in it, and what is no product "
-            "of bytes is computed in float32."
+            f"This device has no bfloat16: keys and values are kept in {kept}, and what is no "
+            "product of bytes is computed in float32."
         )
     return 0 if measured.is_within_bound else 1
 

@@ -97,7 +97,10 @@ def assemble(
     backend = choose_backend(config, device, on_progress)
     on_progress(f"loading {source.model_id} in {_name(dtype)} on {device}")
     served = load_served(config, prepared.folder, backend, on_progress)
-    identity = fingerprint(prepared, dtype, config.models_dir, on_progress, served.identity)
+    kv_dtype = choose_kv_dtype(config.mode, dtype, backend)
+    identity = fingerprint(
+        prepared, dtype, config.models_dir, on_progress, served.identity, kv_dtype
+    )
     tokenizer = load_tokenizer(prepared.folder)
     eos = eos_token_ids(prepared.folder, tokenizer)
     core = build_core(
@@ -116,7 +119,7 @@ def assemble(
         fingerprint=identity,
         device=str(device),
         dtype=_name(dtype),
-        kv_dtype=_name(choose_kv_dtype(config.mode, dtype, backend)),
+        kv_dtype=_name(kv_dtype),
         mode=config.mode.value,
         attention=backend.name,
         quantization=served.quantization,
@@ -265,7 +268,7 @@ def build_core(
             f"no memory for a cache of {num_blocks} blocks of {kv_shape.block_bytes} bytes: "
             "lower --cache-bytes or --num-blocks"
         ) from exc
-    compiled = commission(config, model, shape, backend, identity)
+    compiled = commission(config, model, shape.windows, kv_shape, backend, identity)
     runner = ModelRunner(model, shape.windows, cache, backend, compiled)
     around = Surroundings(time.monotonic, time.time, wake, partial(choose_copier, config))
     setup = build_tiers(config, hasher, runner, around)

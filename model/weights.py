@@ -162,12 +162,13 @@ def fingerprint(
     models_dir: Path,
     on_progress: OnProgress,
     quantization: str | None = None,
+    kv_dtype: torch.dtype | None = None,
 ) -> str:
     """32 hex digits over everything that decides what a token's keys and values are.
 
     That is weights, what `quantization` makes of them (None: nothing), configuration, tokenizer,
-    chat template, dtype and transformers' major version; never where the files lie. Weights are
-    read once and their digests remembered.
+    chat template, dtype, that of keys and values (None: the same) and transformers' major version;
+    never where the files lie. Weights are read once and their digests remembered.
     """
     folder = prepared.folder
     try:
@@ -189,6 +190,8 @@ def fingerprint(
         }
         if quantization is not None:
             parts["quantization"] = quantization
+        if kv_dtype not in (None, dtype):
+            parts["kv_dtype"] = str(kv_dtype)
     except (OSError, ValueError) as exc:
         raise ModelLoadError(f"the model in {folder} can't be read: {exc}") from exc
     canonical = json.dumps(parts, sort_keys=True).encode()

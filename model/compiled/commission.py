@@ -14,10 +14,10 @@ from model.compiled.order import MAX_ROWS, BuildOrder, step_name
 from model.compiled.probe import Probe
 from model.compiled.step import CompiledStep, StepSource
 from model.config import CompileMode, EngineConfig, Mode
+from model.kv_cache import KVShape
 from model.messages import CompiledState, CompiledStats
 from model.native.build import find_compiler, library_name
 from model.quantized_linear import row_limit
-from model.runner import ModelShape
 
 logger = logging.getLogger(__name__)
 
@@ -44,7 +44,8 @@ class NoStep:
 def commission(
     config: EngineConfig,
     model: PreTrainedModel,
-    shape: ModelShape,
+    windows: tuple[int | None, ...],
+    kv: KVShape,
     backend: AttentionBackend,
     identity: str,
 ) -> StepSource:
@@ -57,7 +58,7 @@ def commission(
         return NoStep(CompiledState.OFF, reason)
     assert isinstance(backend, CpuBackend)
     try:
-        builder = _builder(config, model, shape, backend, identity)
+        builder = _builder(config, model, windows, kv, backend, identity)
     except BlueprintError as exc:
         logger.warning("the model's step stays as it is, not compiled: %s", exc)
         return NoStep(CompiledState.UNAVAILABLE, str(exc))
@@ -80,16 +81,16 @@ def reason_against(config: EngineConfig, attention: str) -> str | None:
 def _builder(
     config: EngineConfig,
     model: PreTrainedModel,
-    shape: ModelShape,
+    windows: tuple[int | None, ...],
+    kv: KVShape,
     backend: CpuBackend,
     identity: str,
 ) -> StepBuilder:
-    kv = shape.kv_shape(config.block_size, backend.kv_dtype(model.dtype))
-    probe = Probe(model, shape.windows, kv, backend)
+    probe = Probe(model, windows, kv, backend)
     order = BuildOrder(
         blueprint=draw(model),
         native_dir=config.native_dir,
-        windows=shape.windows,
+        windows=windows,
         kv=kv,
         embedding_size=probe.embedding_size,
         dtype=model.dtype,

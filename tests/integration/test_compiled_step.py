@@ -53,6 +53,7 @@ class Fixture:
             quantize_model(self.model, plan, lambda _: None)
         speed_up(self.model, self.backend.ops)
         self.shape = ModelShape.of(self.model)
+        self.kv = self.shape.kv_shape(BLOCK_SIZE, self.backend.kv_dtype(dtype))
         self.config = EngineConfig(
             native_dir=folder,
             compile=CompileMode.FIRST,
@@ -60,11 +61,11 @@ class Fixture:
         )
 
     def commission(self):
-        return commission(self.config, self.model, self.shape, self.backend, "identity")
+        windows = self.shape.windows
+        return commission(self.config, self.model, windows, self.kv, self.backend, "identity")
 
     def runner(self, source=None) -> ModelRunner:
-        kv_shape = self.shape.kv_shape(BLOCK_SIZE, self.model.dtype)
-        cache = KVCache(kv_shape, NUM_BLOCKS, self.model.device)
+        cache = KVCache(self.kv, NUM_BLOCKS, self.model.device)
         generator = torch.Generator().manual_seed(0)
         cache.tensor.copy_(torch.randn(cache.tensor.shape, generator=generator))
         return ModelRunner(self.model, self.shape.windows, cache, self.backend, source)

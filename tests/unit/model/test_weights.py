@@ -44,10 +44,10 @@ def folder(original, tmp_path):
     return copy
 
 
-def print_of(folder, dtype=torch.float32):
+def print_of(folder, dtype=torch.float32, kv_dtype=None):
     source = obtain(str(folder), folder.parent / "models", quiet)
     prepared = prepare(source, dtype, folder.parent / "models", quiet)
-    return fingerprint(prepared, dtype, folder.parent / "models", quiet)
+    return fingerprint(prepared, dtype, folder.parent / "models", quiet, kv_dtype=kv_dtype)
 
 
 def test_a_model_is_loaded_ready_to_run(folder):
@@ -101,6 +101,12 @@ def test_the_fingerprint_does_not_depend_on_where_the_model_lies(folder, tmp_pat
     shutil.copytree(folder, elsewhere)
 
     assert print_of(folder) == print_of(elsewhere)
+
+
+def test_the_fingerprint_tells_apart_in_what_keys_and_values_are_kept(folder):
+    prints = [print_of(folder, kv_dtype=kept) for kept in (None, torch.float32, torch.bfloat16)]
+
+    assert prints[0] == prints[1] != prints[2]
 
 
 def test_the_fingerprint_tells_number_formats_apart(folder):
