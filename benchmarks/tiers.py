@@ -223,7 +223,7 @@ async def _turn(
             first_s = first_s or time.perf_counter() - begun
         elif isinstance(event, GenerationFinished):
             assert claim is not None
-            return Turn(claim, event.queue_s, first_s, event.token_ids)
+            return Turn(claim, event.claim_s, first_s, event.token_ids)
     raise AssertionError("a generation ends")
 
 

@@ -75,6 +75,8 @@ class CacheManager:
         assert not sequence.table.block_ids, f"{sequence.id} holds blocks already"
         if self.tiering.is_waited_for(sequence):
             raise PrefixPendingError
+        if sequence.claimed_s is None:
+            sequence.claimed_s = self.tiering.now_s
         source = self._find_source(sequence)
         self._require_settled(sequence, source)
         self._require_prompt(sequence, source)

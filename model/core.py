@@ -287,6 +287,7 @@ class EngineCore:
     def _finished(self, sequence: Sequence, reason: FinishReason, text: str) -> GenerationFinished:
         arrived, now = sequence.arrived_s, self.clock()
         started, first = sequence.started_s, sequence.first_token_s
+        claimed = sequence.claimed_s
         return GenerationFinished(
             reason=reason,
             token_ids=sequence.reply_ids,
@@ -294,6 +295,7 @@ class EngineCore:
             num_rows_computed=sequence.num_rows_computed,
             num_preemptions=sequence.num_preemptions,
             queue_s=(now if started is None else started) - arrived,
+            claim_s=0.0 if started is None or claimed is None else started - claimed,
             restore_s=sequence.restore_s,
             first_token_s=None if first is None else first - arrived,
             total_s=now - arrived,

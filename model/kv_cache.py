@@ -46,6 +46,7 @@ class KVCache:
     ) -> None:
         self.shape = shape
         self.num_blocks = num_blocks
+        self.block_bytes = shape.block_bytes
         self._lane = lane or (partial(CudaLane, device) if device.type == "cuda" else None)
         self._bytes: memoryview | None = None
         # Zeros, not garbage: slots that were never written are read and masked by some backends.
@@ -87,11 +88,6 @@ class KVCache:
     def poison(self) -> None:
         """Fill every block with NaN."""
         self._blocks.fill_(torch.nan)
-
-    @property
-    def block_bytes(self) -> int:
-        """A block's size."""
-        return self.shape.block_bytes
 
     def carrier(self) -> Carrier:
         """What takes blocks' bytes to this process's memory and back, a new one for each thread."""

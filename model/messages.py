@@ -139,7 +139,7 @@ class GenerationFinished:
     that were not reused, every fed reply token, and whatever a preemption made necessary again.
     Times are seconds from the request's arrival in the engine; `first_token_s` is None when there
     was no token. `restore_s` is how long blocks took to come back from other tiers, as a rule a
-    part of `queue_s`.
+    part of `queue_s`; so is `claim_s`, from the first claim of its tokens to the first step.
     """
 
     reason: FinishReason
@@ -150,6 +150,7 @@ class GenerationFinished:
     queue_s: float = 0.0
     first_token_s: float | None = None
     total_s: float = 0.0
+    claim_s: float = 0.0
     restore_s: float = 0.0
 
 

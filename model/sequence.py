@@ -42,7 +42,8 @@ class Sequence:
     `arrived_s` is the engine's monotonic clock at submission; `max_tokens` bounds prompt and reply
     together; `seed` is fixed at submission, so that a preempted reply goes on as it would have.
     `restored` is what came back from the tiers for its next claim, `restore_miss` why something
-    did not, `restore_s` for how long it was waited for.
+    did not, `restore_s` for how long it was waited for. `claimed_s` is when it was claimed first,
+    whether or not it had to wait then.
     """
 
     request: GenerationRequest
@@ -65,6 +66,7 @@ class Sequence:
     restore_s: float = 0.0
     num_named_blocks: int = 0
     block_hashes: list[BlockHash] = field(default_factory=list)
+    claimed_s: float | None = None
     started_s: float | None = None
     first_token_s: float | None = None
     last_token_s: float | None = None

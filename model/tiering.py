@@ -80,6 +80,11 @@ class Tiering:
         tier = self._spills.stored_in(parked)
         return self._worth.of_table(parked, tier, is_superseded=is_superseded)
 
+    @property
+    def now_s(self) -> float:
+        """The engine's monotonic clock as of the last tick."""
+        return self._worth.now_s
+
     # Restore
 
     def is_waited_for(self, sequence: Sequence) -> bool:
@@ -91,7 +96,7 @@ class Tiering:
         OutOfBlocksError."""
         if not self._tiers:
             return []
-        return self._restores.begin(sequence, source, self._worth.now_s)
+        return self._restores.begin(sequence, source, self.now_s)
 
     # Time
 

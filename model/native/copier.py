@@ -1,6 +1,7 @@
 """Copies by the compiled operator, which needs the interpreter not at all and reads each byte once,
 for the copy and for its checksum."""
 
+from array import array
 from collections.abc import Sequence
 from ctypes import addressof, c_char
 from typing import Protocol
@@ -38,13 +39,20 @@ class CompiledCopier:
         num_bytes = sources[0].nbytes
         if any(view.nbytes != num_bytes for view in (*sources, *targets)):
             raise ValueError("copies of different sizes")  # before anything is overwritten
+        pairs = zip(sources, targets, strict=True)
         if num_bytes < _MIN_BYTES:
-            return [copied(*pair) for pair in zip(sources, targets, strict=True)]
-        pairs = zip(map(_address, sources), map(_address, targets), strict=True)
-        checksums = torch.empty(len(sources), CHECKSUM_BYTES, dtype=torch.uint8)
-        self._ops.copy(checksums, torch.tensor(list(pairs)), num_bytes, -1)
-        found = checksums.numpy().tobytes()
-        return [found[i : i + CHECKSUM_BYTES] for i in range(0, len(found), CHECKSUM_BYTES)]
+            return [copied(*pair) for pair in pairs]
+        addresses = array("q", [_address(view) for pair in pairs for view in pair])
+        found = bytearray(len(sources) * CHECKSUM_BYTES)
+        # Around memory that is there: making tensors of lists takes as long as some copies do.
+        self._ops.copy(
+            torch.frombuffer(found, dtype=torch.uint8).view(-1, CHECKSUM_BYTES),
+            torch.frombuffer(addresses, dtype=torch.int64).view(-1, 2),
+            num_bytes,
+            -1,
+        )
+        starts = range(0, len(found), CHECKSUM_BYTES)
+        return [bytes(found[start : start + CHECKSUM_BYTES]) for start in starts]
 
     def close(self) -> None:
         """There are no threads between two calls."""

@@ -1,21 +1,24 @@
 // Copies as a torch operator: whoever calls it and, where there is much to copy, a second thread each
-// take the next that nobody has, and neither needs the interpreter meanwhile.
+// take the next few that nobody has, and neither needs the interpreter meanwhile.
 
 #pragma once
 
 #include <torch/csrc/stable/tensor.h>
 #include <torch/headeronly/util/Exception.h>
 
+#include <algorithm>
 #include <atomic>
 #include <memory>
+#include <vector>
 
 #include "crew.h"
 #include "levels.h"
 
 namespace splice {
 
-constexpr int64_t kSharedBytes = 32 << 20;  // of fewer, a thread that is begun now would find none left
-constexpr int64_t kLeastBytes = 241;        // XXH3 has other ways for shorter ones
+constexpr int64_t kSharedBytes = 8 << 20;  // of fewer, a thread that is begun now would find none left
+constexpr int64_t kLeastBytes = 241;       // XXH3 has other ways for shorter ones
+constexpr int64_t kCopiesAtOnce = 4;       // that one thread takes
 
 // What is to be copied, for whoever is free; outlives a thread that begins too late for any of it.
 class CopyJob {
@@ -23,25 +26,30 @@ class CopyJob {
   // From the first to the second of each pair of addresses.
   CopyJob(const Level& level, const int64_t* pairs, int64_t count, int64_t num_bytes,
           uint8_t* checksums)
-      : level_(level), pairs_(pairs), count_(count), num_bytes_(num_bytes), checksums_(checksums) {}
+      : level_(level), num_bytes_(num_bytes) {
+    for (int64_t i = 0; i < count; ++i)
+      copies_.push_back({reinterpret_cast<const char*>(pairs[2 * i]),
+                         reinterpret_cast<char*>(pairs[2 * i + 1]), checksums + 16 * i});
+  }
 
   void copy_what_is_left() {
-    for (int64_t i = next_++; i < count_; i = next_++) {
-      level_.copy(reinterpret_cast<char*>(pairs_[2 * i + 1]),
-                  reinterpret_cast<const char*>(pairs_[2 * i]), num_bytes_, checksums_ + 16 * i);
-      if (++num_done_ == count_) num_done_.notify_all();
+    int64_t count = copies_.size();
+    for (int64_t i; (i = next_.fetch_add(kCopiesAtOnce)) < count;) {
+      int64_t num_taken = std::min(kCopiesAtOnce, count - i);
+      level_.copy(&copies_[i], num_taken, num_bytes_);
+      if ((num_done_ += num_taken) == count) num_done_.notify_all();
     }
   }
 
   void wait_until_done() const {
-    for (int64_t done = num_done_; done < count_; done = num_done_) num_done_.wait(done);
+    int64_t count = copies_.size();
+    for (int64_t done = num_done_; done < count; done = num_done_) num_done_.wait(done);
   }
 
  private:
   const Level& level_;
-  const int64_t* pairs_;
-  int64_t count_, num_bytes_;
-  uint8_t* checksums_;
+  std::vector<Copy> copies_;
+  int64_t num_bytes_;
   std::atomic<int64_t> next_{0}, num_done_{0};
 };
 
@@ -77,7 +85,7 @@ inline void copy(torch::stable::Tensor checksums, const torch::stable::Tensor ad
   auto job = std::make_shared<CopyJob>(
       level_of(level), static_cast<const int64_t*>(addresses.data_ptr()), count, num_bytes,
       static_cast<uint8_t*>(checksums.data_ptr()));
-  if (count > 1 && count * num_bytes >= kSharedBytes) Helper::begin(job);
+  if (count > kCopiesAtOnce && count * num_bytes >= kSharedBytes) Helper::begin(job);
   job->copy_what_is_left();
   job->wait_until_done();
 }

@@ -125,6 +125,13 @@ inline int64_t partial_floats(int64_t num_rows, int64_t head_size) {
   return num_rows * (2 + head_size);
 }
 
+// Bytes to be copied, and the XXH3 checksum of 16 that they have.
+struct Copy {
+  const char* from;
+  char* to;
+  uint8_t* checksum;
+};
+
 // One build of the kernels.
 struct Level {
   const char* name;
@@ -142,8 +149,7 @@ struct Level {
   // Blocks of outputs `begin` to `end`; [4 or 8 bits][float or bfloat16].
   void (*multiply_tiles[2][2])(const PackedLayer&, const Tiles&, int64_t begin, int64_t end,
                                void* scratch);
-  // At least 241 bytes, and the XXH3 checksum of 16 that they have.
-  void (*copy)(char* to, const char* from, int64_t num_bytes, uint8_t* checksum);
+  void (*copy)(const Copy* copies, int64_t count, int64_t num_bytes);  // at least 241 each
 };
 
 }  // namespace splice

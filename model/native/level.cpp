@@ -31,6 +31,6 @@ const Level LEVEL_NAME(LEVEL) = {
     {fill_tile<float>, fill_tile<BFloat16>},
     {{multiply_tiles<4, float>, multiply_tiles<4, BFloat16>},
      {multiply_tiles<8, float>, multiply_tiles<8, BFloat16>}},
-    copy_with_checksum,
+    copy_with_checksums,
 };
 }  // namespace splice

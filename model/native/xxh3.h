@@ -4,9 +4,12 @@
 
 #pragma once
 
+#include "kernels.h"
 #include "vectors.h"
 
 namespace {
+
+using splice::Copy;
 
 constexpr int64_t kStripe = 64, kBlockStripes = 16;
 constexpr int64_t kSecretBytes = 192;
@@ -135,30 +138,56 @@ inline void put_big_endian(uint8_t* to, uint64_t x) {
   for (int i = 0; i < 8; ++i) to[i] = uint8_t(x >> (56 - 8 * i));
 }
 
-// At least 241 bytes; their checksum is 16, in the order in which it is written out.
-inline void copy_with_checksum(char* to, const char* from, int64_t num_bytes, uint8_t* checksum) {
-  Accumulators sums;
+// Several side by side, a stripe of each at a time: memory gives more where it is asked for several
+// pages' at once. STREAMED: to multiples of a register's size.
+template <int N, bool STREAMED>
+inline void copy_together(const Copy* copies, int64_t num_bytes) {
+  constexpr int64_t kAhead = 512;
+  constexpr const uint8_t* kLastSecret = kSecret + kSecretBytes - kStripe;
   int64_t num_stripes = (num_bytes - 1) / kStripe;
-  bool is_aligned = uintptr_t(to) % sizeof(Words) == 0;
+  Accumulators sums[N];
   for (int64_t stripe = 0; stripe < num_stripes; ++stripe) {
     const uint8_t* secret = kSecret + stripe % kBlockStripes * 8;
-    for (int i = 0; i < kParts; ++i) {
-      int64_t at = stripe * kStripe + i * int64_t(sizeof(Words));
-      Words data = read<Words>(from + at);
-      is_aligned ? put_past_caches(to + at, data) : put(to + at, data);
-      sums.mix(i, data, secret);
+#pragma GCC unroll 16
+    for (int i = 0; i < N * kParts; ++i) {
+      const Copy& copy = copies[i / kParts];
+      int64_t at = stripe * kStripe + i % kParts * int64_t(sizeof(Words));
+      __builtin_prefetch(copy.from + at + kAhead, 0, 3);
+      Words data = read<Words>(copy.from + at);
+      STREAMED ? put_past_caches(copy.to + at, data) : put(copy.to + at, data);
+      sums[i / kParts].mix(i % kParts, data, secret);
     }
-    if (stripe % kBlockStripes == kBlockStripes - 1) sums.scramble();
+    if (stripe % kBlockStripes == kBlockStripes - 1)
+      for (int i = 0; i < N; ++i) sums[i].scramble();
   }
   // The last stripe overlaps what was copied before, and its sum too must be of what has arrived.
   int64_t copied = num_stripes * kStripe, last = num_bytes - kStripe;
-  __builtin_memcpy(to + copied, from + copied, num_bytes - copied);
-  for (int i = 0; i < kParts; ++i)
-    sums.mix(i, read<Words>(to + last + i * sizeof(Words)), kSecret + kSecretBytes - kStripe - 7);
-  all_is_put();
   uint64_t size = uint64_t(num_bytes);
-  put_big_endian(checksum, sums.merged(kSecret + kSecretBytes - kStripe - 11, ~(size * kPrime64[1])));
-  put_big_endian(checksum + 8, sums.merged(kSecret + 11, size * kPrime64[0]));
+  for (int i = 0; i < N; ++i) {
+    const Copy& copy = copies[i];
+    __builtin_memcpy(copy.to + copied, copy.from + copied, num_bytes - copied);
+    for (int j = 0; j < kParts; ++j)
+      sums[i].mix(j, read<Words>(copy.to + last + j * sizeof(Words)), kLastSecret - 7);
+    put_big_endian(copy.checksum, sums[i].merged(kLastSecret - 11, ~(size * kPrime64[1])));
+    put_big_endian(copy.checksum + 8, sums[i].merged(kSecret + 11, size * kPrime64[0]));
+  }
+  all_is_put();
+}
+
+template <int N>
+inline void copy_some(const Copy* copies, int64_t num_bytes) {
+  bool is_aligned = true;
+  for (int i = 0; i < N; ++i) is_aligned &= uintptr_t(copies[i].to) % sizeof(Words) == 0;
+  is_aligned ? copy_together<N, true>(copies, num_bytes)
+             : copy_together<N, false>(copies, num_bytes);
+}
+
+// At least 241 bytes each; their checksums are 16, in the order in which they are written out.
+inline void copy_with_checksums(const Copy* copies, int64_t count, int64_t num_bytes) {
+  constexpr int64_t kTogether = sizeof(Words) < 32 ? 1 : 4;  // as registers hold sums of
+  for (; count >= kTogether; copies += kTogether, count -= kTogether)
+    copy_some<kTogether>(copies, num_bytes);
+  for (; count > 0; ++copies, --count) copy_some<1>(copies, num_bytes);
 }
 
 }  // namespace

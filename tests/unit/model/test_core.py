@@ -282,6 +282,18 @@ def test_a_turn_past_its_deadline_ends_with_what_it_has():
     assert reply.finished.token_ids == free.finished.token_ids[:num]
 
 
+def test_the_claim_takes_what_is_between_its_first_try_and_the_first_step():
+    harness = Harness(tiny_llama(), num_blocks=4)  # its clock goes on by one with each look at it
+    first, second = (make_request(name, random_ids(i, 9)) for i, name in enumerate("ab"))
+    harness.submit(first)
+    harness.step()  # has the blocks that the other waits for
+
+    waited = harness.generate(second).finished
+    quick = harness.generate(make_request("c", random_ids(3, 9))).finished
+
+    assert waited.queue_s > waited.claim_s > quick.claim_s > 0
+
+
 def test_logprobs_are_those_of_the_plain_model():
     config = tiny_llama()
     params = SamplingParams(temperature=0.9, seed=3, max_output_tokens=6, num_logprobs=4)

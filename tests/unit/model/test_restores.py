@@ -57,6 +57,19 @@ def test_a_conversation_comes_back_with_its_partial_tail_and_computes_only_its_t
     assert two.claim.reason is None
 
 
+def test_how_long_it_took_counts_from_the_first_claim_on():
+    books = after_lunch()
+    two = waits(books, later(books))
+    began_s = books.cache.tiering.now_s
+    books.tick()
+    books.tick(0.25)
+
+    books.move()
+
+    assert claimed(books, two).claimed_s == began_s
+    assert two.restore_s == 0.25
+
+
 def test_it_comes_back_after_a_restart():
     books = after_lunch().restarted()
 

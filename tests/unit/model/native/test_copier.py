@@ -40,6 +40,25 @@ def test_every_level_takes_xxhashs_checksum_of_every_size(offset):
             assert not target[num_bytes:].any(), (num_bytes, name)
 
 
+@pytest.mark.parametrize("count", range(1, 11))
+def test_each_of_several_has_its_own_checksum(count):
+    ops, num_bytes = native_ops(), 5000
+    sources = some_bytes(count * num_bytes).view(count, num_bytes)
+    for offset in (0, 1):
+        targets = torch.zeros(count * num_bytes + offset, dtype=torch.uint8)[offset:]
+        targets = targets.view(count, num_bytes)
+        pairs = zip(sources, targets, strict=True)
+        addresses = torch.tensor([[s.data_ptr(), t.data_ptr()] for s, t in pairs])
+        checksums = torch.empty(count, 16, dtype=torch.uint8)
+        for level, name in enumerate(levels(ops)):
+            targets.zero_()
+            ops.copy(checksums, addresses, num_bytes, level)
+
+            assert torch.equal(targets, sources), name
+            found = [row.numpy().tobytes() for row in checksums]
+            assert found == [xxhash.xxh3_128_digest(row.numpy()) for row in sources], name
+
+
 def test_what_the_operator_can_t_do_it_refuses():
     ops, memory = native_ops(), torch.zeros(1000, dtype=torch.uint8)
     addresses = torch.tensor([[memory.data_ptr(), memory.data_ptr() + 500]])
