@@ -22,6 +22,8 @@
 #include <utility>
 #include <vector>
 
+#include "interpreter.h"
+
 #if defined(__SSE2__)
 #include <emmintrin.h>
 #endif
@@ -103,6 +105,7 @@ class Crew {
   // thread's call is being helped with, the caller does all of it. Throws what one of them threw.
   template <class Work>
   void run(int64_t num_threads, Work& work) {
+    InterpreterLetGo let_go;
     if (num_threads < 2) return work();
     std::unique_lock<std::mutex> lock(calls_, std::try_to_lock);
     if (!lock) return work();

@@ -2,6 +2,7 @@
 
 #include "crew.h"
 
+#include <chrono>
 #include <stdexcept>
 #include <thread>
 
@@ -27,6 +28,15 @@ struct Parts {
 };
 
 }  // namespace
+
+// Computes for some milliseconds.
+extern "C" void compute(int64_t num_threads) {
+  auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(50);
+  auto work = [&] {
+    while (std::chrono::steady_clock::now() < until) splice::relax();
+  };
+  splice::Crew::get().run(num_threads, work);
+}
 
 // How many parts were done; less than none if what was thrown reached whoever called.
 extern "C" int64_t parts_done(int64_t num_threads, int64_t count, int64_t thrower) {

@@ -169,3 +169,29 @@ time.sleep(1.1)
 print(alone, parts_done(2, 1000, HELPER))
 """)
     assert printed == ["1000", "-1"]
+
+
+def test_other_python_threads_run_while_a_caller_who_holds_the_interpreter_computes(run_alone):
+    printed = run_alone("""
+import threading, time
+
+held = ctypes.PyDLL(sys.argv[1])  # as a compiled step does, unlike CDLL
+held.compute.argtypes = [ctypes.c_int64]
+looks, is_over = [], threading.Event()
+
+def look():
+    while not is_over.is_set():
+        looks.append(time.perf_counter())
+        time.sleep(0.001)
+
+looking = threading.Thread(target=look)
+looking.start()
+for num_threads in (1, 3):
+    begun = time.perf_counter()
+    held.compute(num_threads)
+    ended = time.perf_counter()
+    print(sum(begun < at < ended for at in looks) > 5)
+is_over.set()
+looking.join()
+""")
+    assert printed == ["True", "True"]
