@@ -75,7 +75,7 @@ async def _measure(options: argparse.Namespace, workloads: Sequence[Workload]) -
     try:
         for target in targets.values():
             await send(target, WARM_UP, 0)
-        return [await measure(targets, w, options.rounds, say) for w in workloads]
+        return [await measure(targets, w, round_numbers(options), say) for w in workloads]
     finally:
         for target in targets.values():
             await target.close()
@@ -94,6 +94,12 @@ def named_url(text: str) -> tuple[str, str]:
     return name, url
 
 
+def round_numbers(options: argparse.Namespace) -> range:
+    """The rounds that are wanted, from 0."""
+    first = max(1, options.first_round) - 1
+    return range(first, first + options.rounds)
+
+
 def add_options(parser: argparse.ArgumentParser) -> None:
     """The options of whatever drives running servers."""
     parser.add_argument("--splice", metavar="URL", help="a running Splice server")
@@ -106,6 +112,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="any OpenAI-compatible server; may be given several times",
     )
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument(
+        "--first-round",
+        type=int,
+        default=1,
+        metavar="N",
+        help="each round has its own words: those of N on, where servers know the ones before",
+    )
     parser.add_argument("--json", type=Path, help="where every turn's figures go")
     parser.add_argument(
         "--plots", type=Path, metavar="FOLDER", help="where a plot a workload goes (extra `bench`)"

@@ -15,7 +15,7 @@ import aiohttp
 
 from benchmarks import comparison
 from benchmarks.comparison import FIRST_TOKEN
-from benchmarks.multiturn import drawer, say, write_raw
+from benchmarks.multiturn import drawer, round_numbers, say, write_raw
 from benchmarks.rounds import Rounds, measure, send
 from benchmarks.targets import CompletionsTarget, SessionTarget, Target
 from benchmarks.workloads import WARM_UP, WORKLOADS, Workload
@@ -81,7 +81,7 @@ async def measure_servers(
         memories = {name: await _ask_memory(url) for name, url in urls.items()}
         for target in targets.values():
             await send(target, WARM_UP, 0)
-        return memories, await measure(targets, workload, options.rounds, say)
+        return memories, await measure(targets, workload, round_numbers(options), say)
     finally:
         for target in targets.values():
             await target.close()

@@ -68,11 +68,12 @@ class Round:
 
 
 async def measure(
-    targets: Mapping[str, Target], workload: Workload, num_rounds: int, say: Callable[[str], None]
+    targets: Mapping[str, Target], workload: Workload, numbers: range, say: Callable[[str], None]
 ) -> Rounds:
-    """Send a workload to all targets, so many times. Raises what a target does."""
+    """Send a workload to all targets, once for each number, on which its words depend. Raises what
+    a target does."""
     rounds: Rounds = {name: [] for name in targets}
-    for number in range(num_rounds):
+    for number in numbers:
         for name, target in targets.items():
             measured = await send(target, workload, number)
             rounds[name].append(measured)

@@ -71,11 +71,11 @@ async def test_targets_take_turns_round_by_round(tmp_path):
             front = await stack.enter_async_context(serving_whole(folder))
             targets[name] = SessionTarget(front.base_url)
             stack.push_async_callback(targets[name].close)
-        rounds = await measure(targets, SMALL, 2, told.append)
+        rounds = await measure(targets, SMALL, range(2, 4), told.append)
 
     assert [len(r) for r in rounds.values()] == [2, 2]
     order = [text.split(":")[0] for text in told]
-    assert order == [f"small round {number}, {name}" for number in (1, 2) for name in ("a", "b")]
+    assert order == [f"small round {number}, {name}" for number in (3, 4) for name in ("a", "b")]
 
 
 def test_a_round_counts_what_was_reused_and_what_its_chats_hold():
