@@ -27,7 +27,8 @@ class CompiledStep:
 
     def __init__(self, folder: Path, model: nn.Module, max_rows: int) -> None:
         self._max_rows = max_rows
-        # One thread at a time calls it, so it needs no lock of its own.
+        # Without a lock of its own: whoever has it loaded tries it, and from then on the engine's
+        # thread alone calls it.
         self._loader = torch._C._aoti.AOTIModelPackageLoader(
             str(folder / PACKAGE), _MODEL_NAME, True, 1, -1
         )

@@ -139,20 +139,25 @@ class Segment:
         is in the file any more."""
         with self._folder.file(self._name, os.O_WRONLY) as fd:
             for slot in slots:
-                start = self.offset(slot)
                 # First the bytes: what is found whole later was not given up.
-                punch(fd, start + HEADER_BYTES, self._record_bytes - HEADER_BYTES)
-                os.pwrite(fd, DEAD, start)
+                self._punch(fd, slot)
+                os.pwrite(fd, DEAD, self.offset(slot))
 
     def wipe(self, slots: Sequence[int]) -> None:
-        """Overwrite the slots with zeros, through to the disk."""
+        """Overwrite the slots with zeros, through to the disk, and give their room back."""
         with self._folder.file(self._name, os.O_WRONLY) as fd:
             for slot in slots:
                 self._wipe(fd, slot)
             os.fdatasync(fd)
+            for slot in slots:
+                self._punch(fd, slot)
         # Only now: what may be on the disk still has to be found by the next try.
         for slot in slots:
             self.keys[slot] = None
+
+    def _punch(self, fd: int, slot: int) -> None:
+        rest = self._record_bytes - HEADER_BYTES
+        punch(fd, self.offset(slot) + HEADER_BYTES, rest)
 
     def _wipe(self, fd: int, slot: int) -> None:
         zeros = bytes(self._record_bytes - len(ERASED))

@@ -195,3 +195,21 @@ is_over.set()
 looking.join()
 """)
     assert printed == ["True", "True"]
+
+
+def test_the_end_of_the_interpreter_waits_for_no_thread_that_computes(run_alone):
+    printed = run_alone("""
+import threading, time
+
+held = ctypes.PyDLL(sys.argv[1])
+held.compute.argtypes = [ctypes.c_int64]
+
+def compute():
+    while True:
+        held.compute(2)
+
+threading.Thread(target=compute, daemon=True).start()
+time.sleep(0.2)
+print("over")
+""")
+    assert printed == ["over"]

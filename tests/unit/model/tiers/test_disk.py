@@ -240,50 +240,6 @@ def test_a_smaller_quota_is_kept_from_the_start(tmp_path):
     second.close()
 
 
-def test_erased_bytes_and_keys_are_in_no_file(disk, tmp_path):
-    fill(disk, range(6))
-    assert is_anywhere(tmp_path, payload(3)[:32])
-    disk.erase([key(3), key(99)])
-
-    assert not is_anywhere(tmp_path, payload(3)[:32])
-    assert not is_anywhere(tmp_path, payload(3)[-32:])
-    assert not is_anywhere(tmp_path, key(3))
-    assert read_back(disk, 2) == payload(2)
-    with pytest.raises(RecordLostError):
-        read_back(disk, 3)
-
-
-def test_copies_that_were_removed_or_moved_before_are_erased_too(disk, tmp_path):
-    fill(disk, range(6))
-    disk.remove([key(1), key(2)])
-    disk.write(record(1), payload(1))
-    disk.erase([key(1), key(2)])
-
-    assert not is_anywhere(tmp_path, payload(1)[:32])
-    assert not is_anywhere(tmp_path, payload(2)[:32])
-    assert not is_anywhere(tmp_path, key(1))
-
-
-def test_what_was_removed_by_an_earlier_process_can_be_erased(tmp_path):
-    first = opened(tmp_path)
-    fill(first, range(6))
-    first.remove([key(1)])
-    first.close()
-    second = opened(tmp_path)
-    second.erase([key(1)])
-
-    assert not is_anywhere(tmp_path, payload(1)[:32])
-    second.close()
-
-
-def test_an_erased_record_can_be_written_again(disk):
-    fill(disk, [1])
-    disk.erase([key(1)])
-    fill(disk, [1])
-
-    assert read_back(disk, 1) == payload(1)
-
-
 def test_another_identity_finds_nothing_and_keeps_apart(tmp_path, disk):
     fill(disk, [1])
     other = opened(tmp_path, OTHER_IDENTITY)
