@@ -104,7 +104,7 @@ def _check_reach(settings: Settings) -> None:
         f"host {settings.host!r} can be reached from other machines (by itself, or through one of "
         "trusted_proxies), and while there are no API keys whoever reaches it may read and delete "
         "everything: make a key (`splice keys create --owner NAME`), listen on 127.0.0.1, or say "
-        "allow_remote if the network itself is trusted"
+        "--allow-remote if the network itself is trusted"
     )
 
 

@@ -85,7 +85,10 @@ def _create(
         _on_keys(settings, lambda store: store.add(key, digest_of(secret)))
         _say(f"made {key.id} for {key.owner}, scopes {_scopes(key)}; the secret is shown only now")
         if is_first:
-            _say("from now on every call of the API needs a key")
+            _say(
+                "from now on every call of the API needs a key; conversations from before belong "
+                "to `anonymous`, and `splice keys create --owner anonymous` opens them"
+            )
         typer.echo(secret)
 
 

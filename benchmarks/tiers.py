@@ -3,6 +3,8 @@
 `restore`: from the claim to the first forward pass of a turn whose history is in a tier only, all
 checks included, over the bare copy or read of as many bytes in the same run, alternating.
 
+`beside`: the same while somebody else's reply runs, without the bare copy, and the reply's pace.
+
 `returning`: conversations that together need five times the device's pool come back by a Zipf law,
 one after the other, to the same engine with its disk tier and without one; the time is what passes
 on this side of the engine's process from the request to the first token. Given running servers
@@ -12,6 +14,7 @@ HTTP, and as peers any that speak OpenAI's chat completions.
 
 import argparse
 import asyncio
+import itertools
 import mmap
 import os
 import random
@@ -23,7 +26,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from benchmarks import multiturn, returns
-from model.config import EngineConfig, Mode, SamplingParams
+from model.config import CompileMode, EngineConfig, Mode, SamplingParams
 from model.engine import Engine
 from model.messages import (
     ClaimReport,
@@ -40,6 +43,9 @@ BLOCK_SIZE = 16
 _POOL_SHARE = 5
 _ZIPF_EXPONENT = 1.0
 _TIER_BYTES = 4 << 30
+REPLY_TOKENS = 4
+_BESIDE_TOKENS = 400
+"""Of a reply that runs beside: more than come while another conversation does."""
 
 Say = Callable[[str], None]
 
@@ -66,6 +72,7 @@ def main(arguments: list[str]) -> int:
             models_dir=options.models_dir,
             mode=Mode(options.mode),
             block_size=BLOCK_SIZE,
+            compile=CompileMode.FIRST,  # not beside what is measured
             kv_dir=Path(folder),
             spill_to_cpu_after_s=0.0,
             spill_to_disk_after_s=0.0,
@@ -83,6 +90,11 @@ async def _measure(config: EngineConfig, options: argparse.Namespace) -> None:
         say("|---|---|---|---|---|---|")
         for tier in (TierName.CPU, TierName.DISK):
             await measure_restore(config, tier, options.histories, options.repeats, say)
+    if "beside" in options.parts:
+        say("| tier | tokens | claim to first forward | between the other's tokens |")
+        say("|---|---|---|---|")
+        for tier in (TierName.CPU, TierName.DISK):
+            await measure_beside(config, tier, options.histories, options.repeats, say)
     if "returning" in options.parts:
         await measure_returning(config, options.conversations, options.tokens, options.turns, say)
 
@@ -91,29 +103,16 @@ async def measure_restore(
     config: EngineConfig, tier: TierName, histories: Sequence[int], repeats: int, say: Say
 ) -> None:
     """Print a row for each length."""
-    config = replace(
-        config,
-        num_blocks=8 + max(histories) // BLOCK_SIZE,
-        disk_tier_bytes=_TIER_BYTES if tier is TierName.DISK else 0,
-        cpu_tier_bytes=_TIER_BYTES if tier is TierName.CPU else 0,
-    )
+    config = _with_tier(config, tier, max(histories))
     async with _running(config) as engine:
         block_bytes = engine.info.block_bytes
         for num_tokens in histories:
-            history = list(_token_ids(num_tokens, seed=num_tokens))
-            first = await _turn(engine, f"first {num_tokens}", history, f"c{num_tokens}")
-            history += first.reply
-            await _stored(engine)
+            history = await _begin(engine, num_tokens)
             num_bytes = num_tokens // BLOCK_SIZE * block_bytes
             bare_copy, pairs = _BareCopy(config, tier, num_bytes), []
             for i in range(repeats):
                 await engine.evict()
-                name = f"again {num_tokens} {i}"
-                turn = await _turn(
-                    engine, name, [*history, 5], f"c{num_tokens}", f"first {num_tokens}"
-                )
-                restored = turn.claim.from_cpu + turn.claim.from_disk
-                assert restored >= num_tokens, f"only {restored} tokens came back"
+                turn = await _come_back(engine, history, i)
                 pairs.append((turn.claim_s, bare_copy.seconds()))
                 await _stored(engine)
             ratios = sorted(ours / bare for ours, bare in pairs)
@@ -123,6 +122,101 @@ async def measure_restore(
                 f"| {bare * 1e3:.1f} ms | {statistics.median(ratios):.2f} "
                 f"({ratios[0]:.2f} to {ratios[-1]:.2f}) |"
             )
+
+
+async def measure_beside(
+    config: EngineConfig, tier: TierName, histories: Sequence[int], repeats: int, say: Say
+) -> None:
+    """Print a row for each length."""
+    config = _with_tier(config, tier, max(histories) + 2 * _BESIDE_TOKENS)
+    async with _running(config) as engine:
+        for num_tokens in histories:
+            history = await _begin(engine, num_tokens)
+            claims, paces = [], []
+            for i in range(repeats):
+                await engine.evict()
+                talk = _Talk(engine, f"beside {num_tokens} {i}")
+                await talk.begin()
+                claims.append((await _come_back(engine, history, i)).claim_s)
+                paces.append(await talk.end())
+                await _stored(engine)
+            claims.sort()
+            say(
+                f"| {tier} | {num_tokens:,} | {statistics.median(claims) * 1e3:.0f} ms "
+                f"({claims[0] * 1e3:.0f} to {claims[-1] * 1e3:.0f}) "
+                f"| {statistics.median(paces) * 1e3:.0f} ms |"
+            )
+
+
+class _Talk:
+    """Somebody's reply that runs until it is ended."""
+
+    def __init__(self, engine: Engine, name: str) -> None:
+        self._engine = engine
+        self._name = name
+        self._times: list[float] = []
+        self._is_begun = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    async def begin(self) -> None:
+        """It runs when this returns."""
+        self._task = asyncio.create_task(self._listen())
+        await self._is_begun.wait()
+
+    async def end(self) -> float:
+        """Seconds between its tokens, the median."""
+        await self._engine.cancel(self._name)
+        assert self._task is not None, "it was begun"
+        await self._task
+        pauses = [after - before for before, after in itertools.pairwise(self._times)]
+        return statistics.median(pauses)
+
+    async def _listen(self) -> None:
+        request = GenerationRequest(
+            request_id=self._name,
+            token_ids=tuple(_token_ids(20, seed=7)),
+            params=SamplingParams(
+                temperature=0.0, max_output_tokens=_BESIDE_TOKENS, ignore_eos=True
+            ),
+        )
+        async for event in self._engine.generate(request):
+            if isinstance(event, GenerationDelta):
+                self._times.append(time.perf_counter())
+            if len(self._times) > 2:
+                self._is_begun.set()
+
+
+def _with_tier(config: EngineConfig, tier: TierName, num_tokens: int) -> EngineConfig:
+    return replace(
+        config,
+        num_blocks=8 + num_tokens // BLOCK_SIZE,
+        disk_tier_bytes=_TIER_BYTES if tier is TierName.DISK else 0,
+        cpu_tier_bytes=_TIER_BYTES if tier is TierName.CPU else 0,
+    )
+
+
+async def _begin(engine: Engine, num_tokens: int) -> list[int]:
+    """A conversation of that length, stored when this returns; all of its tokens."""
+    history = _token_ids(num_tokens, seed=num_tokens)
+    first = await _turn(engine, f"first {num_tokens}", history, f"c{num_tokens}")
+    await _stored(engine)
+    return [*history, *first.reply]
+
+
+async def _come_back(engine: Engine, history: Sequence[int], number: int) -> Turn:
+    """Its next turn, for which all of it is restored."""
+    num_tokens = len(history) - REPLY_TOKENS
+    turn = await _turn(
+        engine,
+        f"again {num_tokens} {number}",
+        [*history, 5],
+        f"c{num_tokens}",
+        f"first {num_tokens}",
+    )
+    restored = turn.claim.from_cpu + turn.claim.from_disk
+    # Of a block that is only partly full computing may be quicker.
+    assert restored >= num_tokens // BLOCK_SIZE * BLOCK_SIZE, f"only {restored} tokens came back"
+    return turn
 
 
 class _BareCopy:
@@ -211,7 +305,7 @@ async def _turn(
     request = GenerationRequest(
         request_id=name,
         token_ids=tuple(token_ids),
-        params=SamplingParams(temperature=0.0, max_output_tokens=4, ignore_eos=True),
+        params=SamplingParams(temperature=0.0, max_output_tokens=REPLY_TOKENS, ignore_eos=True),
         conversation_id=who,
         parent_turn_id=parent,
     )

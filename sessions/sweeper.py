@@ -87,7 +87,10 @@ class Sweeper(Background):
                 with suppress(ModelError):  # another time
                     num_stray = await self.reconcile()
                     if num_stray:
-                        logger.info("the tiers held %d conversations that are gone", num_stray)
+                        logger.info(
+                            "conversations that are over and were erased from the tiers: %d",
+                            num_stray,
+                        )
             except StoreUnavailableError as exc:
                 logger.warning("nothing is purged: %s", exc)
             with suppress(TimeoutError):

@@ -6,6 +6,8 @@ reply, 1 for one that failed or was cut, 130 after a Ctrl-C.
 """
 
 import io
+import os
+import stat
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -87,11 +89,21 @@ def _is_at_terminal(message: str | None) -> bool:
 def _one_message(message: str | None) -> str:
     """What the arguments say, and below it what is piped in."""
     piped = "" if sys.stdin.isatty() else _piped().strip()
+    if message and not piped and _has_pipe():
+        typer.echo("splice: nothing came through the pipe", err=True)
     text = "\n\n".join(part for part in (message, piped) if part)
     if not text:
         raise RefusalError("there is nothing to say: name a message, or pipe one in")
     # An argument that is no UTF-8 has come with its bytes as surrogates, which JSON can't have.
     return text.encode(errors="surrogateescape").decode(errors="replace")
+
+
+def _has_pipe() -> bool:
+    """Whether something was meant to be piped in, unlike where there is no input at all."""
+    try:
+        return stat.S_ISFIFO(os.fstat(sys.stdin.fileno()).st_mode)
+    except OSError:  # closed, or no file
+        return False
 
 
 def _piped() -> str:
@@ -140,6 +152,6 @@ def _speaking(url: str) -> Iterator[None]:
     try:
         yield
     except SpliceError as exc:
-        raise RefusalError(f"{url}: {explain(exc)}") from exc
+        raise RefusalError(f"{url}: {explain(exc, listing='`splice kv ls`')}") from exc
     except ValueError as exc:  # an address that is none
         raise RefusalError(f"{url}: {exc}") from exc

@@ -268,10 +268,10 @@ class Conversation:
         self._is_over = True
 
 
-def explain(exc: SpliceError) -> str:
-    """What went wrong, with what would help."""
+def explain(exc: SpliceError, listing: str = "/sessions") -> str:
+    """What went wrong, with what would help; `listing` is the command that lists conversations."""
     if isinstance(exc, APIStatusError) and exc.status == 401:
         return f"{exc.message} ({KEY_HINT})"
     if isinstance(exc, NotFoundError):
-        return f"{exc.message}; /sessions lists what there is"
+        return f"{exc.message}; {listing} lists what there is"
     return str(exc)
