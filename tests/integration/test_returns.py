@@ -30,7 +30,11 @@ async def test_servers_with_and_without_tiers_and_peers_get_the_same_chats(tmp_p
             front = await stack.enter_async_context(serving_whole(folder))
             urls.append(front.base_url)
         options = argparse.Namespace(
-            splice=urls[0], without_tiers=urls[1], peer=[("another", urls[2])], rounds=2
+            splice=urls[0],
+            without_tiers=urls[1],
+            peer=[("another", urls[2])],
+            rounds=2,
+            first_round=1,
         )
         memories, rounds = await returns.measure_servers(options, SMALL)
 
