@@ -18,7 +18,6 @@ namespace splice {
 
 constexpr int64_t kSharedBytes = 8 << 20;  // of fewer, a thread that is begun now would find none left
 constexpr int64_t kLeastBytes = 241;       // XXH3 has other ways for shorter ones
-constexpr int64_t kCopiesAtOnce = 4;       // that one thread takes
 
 // What is to be copied, for whoever is free; outlives a thread that begins too late for any of it.
 class CopyJob {
@@ -34,8 +33,8 @@ class CopyJob {
 
   void copy_what_is_left() {
     int64_t count = copies_.size();
-    for (int64_t i; (i = next_.fetch_add(kCopiesAtOnce)) < count;) {
-      int64_t num_taken = std::min(kCopiesAtOnce, count - i);
+    for (int64_t i; (i = next_.fetch_add(kCopiesTogether)) < count;) {
+      int64_t num_taken = std::min(kCopiesTogether, count - i);
       level_.copy(&copies_[i], num_taken, num_bytes_);
       if ((num_done_ += num_taken) == count) num_done_.notify_all();
     }
@@ -85,7 +84,7 @@ inline void copy(torch::stable::Tensor checksums, const torch::stable::Tensor ad
   auto job = std::make_shared<CopyJob>(
       level_of(level), static_cast<const int64_t*>(addresses.data_ptr()), count, num_bytes,
       static_cast<uint8_t*>(checksums.data_ptr()));
-  if (count > kCopiesAtOnce && count * num_bytes >= kSharedBytes) Helper::begin(job);
+  if (count > kCopiesTogether && count * num_bytes >= kSharedBytes) Helper::begin(job);
   job->copy_what_is_left();
   job->wait_until_done();
 }

@@ -125,6 +125,8 @@ inline int64_t partial_floats(int64_t num_rows, int64_t head_size) {
   return num_rows * (2 + head_size);
 }
 
+constexpr int64_t kCopiesTogether = 4;  // side by side, and that a thread takes at once
+
 // Bytes to be copied, and the XXH3 checksum of 16 that they have.
 struct Copy {
   const char* from;

@@ -184,7 +184,8 @@ inline void copy_some(const Copy* copies, int64_t num_bytes) {
 
 // At least 241 bytes each; their checksums are 16, in the order in which they are written out.
 inline void copy_with_checksums(const Copy* copies, int64_t count, int64_t num_bytes) {
-  constexpr int64_t kTogether = sizeof(Words) < 32 ? 1 : 4;  // as registers hold sums of
+  // As many as registers hold sums of.
+  constexpr int64_t kTogether = sizeof(Words) < 32 ? 1 : splice::kCopiesTogether;
   for (; count >= kTogether; copies += kTogether, count -= kTogether)
     copy_some<kTogether>(copies, num_bytes);
   for (; count > 0; ++copies, --count) copy_some<1>(copies, num_bytes);
