@@ -58,7 +58,6 @@ class Served:
         assert isinstance(backend, CpuBackend)
         model = load_served(config, folder, backend, print).model
         shape = ModelShape.of(model)
-
         kv = shape.kv_shape(BLOCK_SIZE, backend.kv_dtype(model.dtype))
 
         def order() -> StepSource:

@@ -46,6 +46,12 @@ def file_bytes(folder: Path) -> int:
     return sum(f.stat().st_size for f in folder.rglob("*.kv"))
 
 
+def fill(storage, numbers) -> None:
+    """Write the records of these numbers."""
+    for number in numbers:
+        storage.write(record(number), payload(number))
+
+
 def fill_up(storage) -> int:
     """Write records 0, 1, … until it is full; how many there are."""
     for number in range(1000):

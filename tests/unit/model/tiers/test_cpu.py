@@ -18,6 +18,7 @@ from tests.support.tier_records import (
     IDENTITY,
     OTHER_IDENTITY,
     chain,
+    fill,
     fill_up,
     key,
     payload,
@@ -48,11 +49,6 @@ def opened(memory, identity=IDENTITY, quota=NUM_SLOTS * SLOT):
     storage = CpuStorage(identity, quota, memory)
     storage.open()
     return storage
-
-
-def fill(storage, numbers):
-    for number in numbers:
-        storage.write(record(number), payload(number))
 
 
 def contents(memory):

@@ -15,6 +15,7 @@ from tests.support.native_kernels import native_ops
 from tests.support.tier_records import (
     BLOCK_BYTES,
     IDENTITY,
+    fill,
     key,
     payload,
     read_back,
@@ -37,11 +38,6 @@ def tier(memory, request):
     storage.open()
     yield storage
     storage.close()
-
-
-def fill(storage, numbers):
-    for number in numbers:
-        storage.write(record(number), payload(number))
 
 
 def read_together(storage, numbers):

@@ -19,6 +19,7 @@ from tests.support.tier_records import (
     OTHER_IDENTITY,
     chain,
     file_bytes,
+    fill,
     fill_up,
     is_anywhere,
     key,
@@ -44,11 +45,6 @@ def disk(tmp_path):
     storage = opened(tmp_path)
     yield storage
     storage.close()
-
-
-def fill(storage, numbers):
-    for number in numbers:
-        storage.write(record(number), payload(number))
 
 
 def segment_files(folder):

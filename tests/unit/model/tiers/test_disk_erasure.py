@@ -7,7 +7,15 @@ from model.tiers.base import RecordLostError
 from model.tiers.records import CHECKSUM_BYTES
 from tests.support.small_disk import RECORD_BYTES, opened_disk
 from tests.support.small_disk import segment as segment_path
-from tests.support.tier_records import BLOCK_BYTES, is_anywhere, key, payload, read_back, record
+from tests.support.tier_records import (
+    BLOCK_BYTES,
+    fill,
+    is_anywhere,
+    key,
+    payload,
+    read_back,
+    record,
+)
 
 
 @pytest.fixture
@@ -15,11 +23,6 @@ def disk(tmp_path):
     storage = opened_disk(tmp_path)
     yield storage
     storage.close()
-
-
-def fill(storage, numbers):
-    for number in numbers:
-        storage.write(record(number), payload(number))
 
 
 def test_erased_bytes_and_keys_are_in_no_file(disk, tmp_path):
